@@ -16,7 +16,14 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.forward import resolve
-from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood, log_density
+from gpdsl.inference.estimators.expected_log_likelihood import (
+    NODES,
+    coupled_score_gradients,
+    expected_log_likelihood,
+    log_density,
+    samples_for,
+    score_gradients,
+)
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.inference.problem import as_arrays
@@ -176,3 +183,74 @@ def test_opaque_values_arrive_in_the_order_of_rows(rng: np.random.Generator) -> 
     )
     np.testing.assert_array_equal(seen[0][0], np.asarray(latents[..., 0]).ravel())
     np.testing.assert_allclose(values["ratio#1"], latents[..., 0] * jax.nn.sigmoid(latents[..., 1]))
+
+
+def features_of(z: np.ndarray, products: bool) -> np.ndarray:
+    """z_1, z_2, z_1^2 - 1, z_2^2 - 1, z_1 z_2."""
+    columns = [z[..., 0], z[..., 1], z[..., 0] ** 2 - 1, z[..., 1] ** 2 - 1]
+    return np.stack([*columns, z[..., 0] * z[..., 1]] if products else columns, axis=-1)
+
+
+def fitted(z: np.ndarray, log_p: np.ndarray, new: np.ndarray, its: np.ndarray, control: str) -> np.ndarray:
+    """E[l feature] by one half of the samples, with control variates of the other."""
+    features, others = features_of(z, control == "regression"), features_of(new, control == "regression")
+    if control == "constant":
+        centred = features - features.mean(axis=0)
+        best = np.mean(features * log_p[:, None] * centred, axis=0) / np.mean(centred**2, axis=0)
+        return np.mean((its[:, None] - best) * others, axis=0)
+    design = np.column_stack([np.ones(len(z)), features])
+    solution = np.linalg.lstsq(design, log_p, rcond=None)[0]
+    left = its - solution[0] - others @ solution[1:]
+    return solution[1:] * np.array([1.0, 1.0, 2.0, 2.0, 1.0]) + np.mean(left[:, None] * others, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("control", "samples"), [("none", 7), ("constant", 9), ("regression", 200), ("regression", 12)]
+)
+def test_score_gradients_are_their_formula(rng: np.random.Generator, control: str, samples: int) -> None:
+    """Each half of the samples with the control of the other; a regression of too few samples has no slopes."""
+    values, normals = rng.normal(size=(samples, 1, 2)), rng.normal(size=(samples, 1, 2, 2))
+    values = values + normals[..., 0] - 0.5 * normals[..., 1] ** 2 + 3.0
+    variance = rng.uniform(0.2, 2.0, (1, 2, 2))
+    given = jnp.asarray(values), jnp.asarray(normals)
+    d_mean, d_variance = jit(lambda *a: score_gradients(*a, control))(*given, jnp.asarray(variance))
+    half, expected = samples // 2, []
+    for row in range(2):
+        z, log_p = normals[:, 0, row], values[:, 0, row]
+        if control == "none":
+            expected.append(np.mean(features_of(z, True) * log_p[:, None], axis=0))
+            continue
+        if control == "regression" and samples < samples_for(2):
+            found = [
+                np.mean((log_p[b] - log_p[a].mean())[:, None] * features_of(z[b], True), axis=0)
+                for a, b in ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half)))
+            ]
+        else:
+            ends = z[:half], log_p[:half], z[half:], log_p[half:]
+            found = [np.resize(fitted(*each, control), 5) for each in (ends, (*ends[2:], *ends[:2]))]
+        expected.append((found[0] * (samples - half) + found[1] * half) / samples)
+    best = np.stack(expected)
+    np.testing.assert_allclose(d_mean[0], best[:, :2] / np.sqrt(variance[0]), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(d_variance[0], best[:, 2:4] / (2 * variance[0]), rtol=1e-5, atol=1e-5)
+    if control != "constant":
+        root = np.tril(rng.normal(size=(1, 2, 2, 2))) + 2 * np.eye(2)
+        slope, curvature = jit(lambda *a: coupled_score_gradients(*a, control))(*given, jnp.asarray(root))
+        for row in range(2):
+            inverse = np.linalg.inv(root[0, row])
+            second = np.array([[best[row, 2], best[row, 4]], [best[row, 4], best[row, 3]]])
+            np.testing.assert_allclose(slope[0, row], inverse.T @ best[row, :2], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(curvature[0, row], 0.5 * inverse.T @ second @ inverse, rtol=1e-5, atol=1e-5)
+
+
+def test_sums_over_an_observation_leave_out_what_is_missing(rng: np.random.Generator) -> None:
+    text = "index p in 1..2\ninput x : real\noutput y[p] : real\nlatent f(x) ~ GP(0, RBF(1))\ny[p] ~ Normal(f, 0.5)\n"
+    y = rng.normal(size=(ROWS, 2))
+    y[1, 0] = y[3] = np.nan
+    model = gpdsl.compile(text)
+    bound = bind(model.declarations, {"x": np.arange(float(ROWS)), "y": y})
+    program = make_program(model.declarations, bound.sizes, bound.levels, {})
+    rows = as_arrays(make_rows(program, bound), "float64")
+    mean, variance = rng.normal(size=(2, ROWS, 1)), rng.uniform(0.1, 1.0, (2, ROWS, 1))
+    found = expected_log_likelihood(program, {}, rows, Marginals(jnp.asarray(mean), jnp.asarray(variance)))
+    expected = -0.5 * ((y - mean) ** 2 + variance) / 0.25 - 0.5 * np.log(2 * np.pi * 0.25)
+    np.testing.assert_allclose(found, np.nansum(expected, axis=-1), rtol=1e-10)

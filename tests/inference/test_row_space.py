@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -179,3 +180,33 @@ def test_fits_are_those_of_one_program(rng: np.random.Generator, monkeypatch: py
     assert fit.elbo == pytest.approx(other.elbo, abs=1e-6)
     new = {"x": rng.normal(size=(6, 2))}
     np.testing.assert_allclose(fit.predict(new).variance("f"), other.predict(new).variance("f"), rtol=1e-3)
+
+
+def test_the_bound_is_as_accurate_as_the_last_gain_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share of what the last point gained over the best before it; nothing of one that is worse, or no number."""
+    values, asked = [-50.0, -20.0, -30.0, np.nan, -19.0, -19.0], list[float]()
+
+    class Told:
+        def __init__(self, *_: Any) -> None: ...
+
+        def __call__(self, point: Any, sites: Any, given: Any, normals: Any, tolerance: float, most: int) -> Any:
+            asked.append(tolerance)
+            assert (point, sites, normals, most) == ("point", "sites", "normals", 7)
+            return values[len(asked) - 1], None, sites, True
+
+    monkeypatch.setattr(profiled, "Ascent", Told)
+    monkeypatch.setattr(profiled, "_tolerance", lambda _: 1e-8)
+    fixed: Any = "rows", "held", None, 1e-6
+    start: Any = SimpleNamespace(point=None, sites=None)
+    ascend: Any = profiled._between_programs(SimpleNamespace(), start, fixed)  # type: ignore[arg-type]
+    found = [ascend("point", "sites", "normals", None, 7)[0] for _ in values]
+    np.testing.assert_array_equal(found, values)
+    assert asked == pytest.approx([1e-8, 1e-8, 30e-4, 1e-8, 1e-8, 1e-4], rel=1e-12)
+
+
+def test_a_tolerance_is_a_number_of_nats_a_row() -> None:
+    for tolerance, opaque, expected in ((1e-6, False, 4e-5), (0.0, False, 4e-11), (1e-9, True, 4e-6)):
+        problem: Any = SimpleNamespace(
+            options=SimpleNamespace(tolerance=tolerance), program=SimpleNamespace(opaque=opaque), count=40
+        )
+        assert profiled._tolerance(problem) == pytest.approx(expected)

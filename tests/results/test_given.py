@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import gpdsl
+from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.results import given as module
 
 TWO = """model two
@@ -84,6 +87,11 @@ def test_one_of_several_outputs_may_be_known() -> None:
     some = fit.predict({"x": NEW}, given={"x": AT, "y2": [1.0, np.nan]})
     full = fit.predict({"x": NEW}, given={"x": AT, "y": [[np.nan, 1.0], [np.nan, np.nan]]})
     np.testing.assert_array_equal(some.mean("y"), full.mean("y"))
+    told = np.array([[np.nan, 1.0], [np.nan, np.nan]])
+    mean, covariance = dense(np.concatenate([X, AT]), np.concatenate([DATA["y"], told]))
+    np.testing.assert_allclose(some.mean("y").ravel(), mean, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(some.variance("y").ravel(), np.diag(covariance), rtol=1e-6)
+    np.testing.assert_allclose(some.covariance("y").reshape(6, 6), covariance, rtol=1e-6, atol=1e-7)
     known = fit.predict({"x": [2.1]}, given={"x": [2.1], "y1": [3.0]})
     assert known.mean("y")[0, 1] > fit.predict({"x": [2.1]}).mean("y")[0, 1]
     with pytest.raises(gpdsl.GpdslError, match="given: 4000 rows, known and new, are too many") as raised:
@@ -144,3 +152,43 @@ def test_an_output_by_its_name_is_pointed_to_rows() -> None:
             fit.predict({"x": NEW}, **{name: [1.0]})
     with pytest.raises(TypeError, match="unexpected keyword argument 'outputs'"):
         fit.predict({"x": NEW}, outputs=True)
+
+
+def test_sites_at_rest_are_the_posterior_of_normal_outputs() -> None:
+    """Of three rows with two latents each, correlated across rows: one update, and the bound is the evidence."""
+    rng = np.random.default_rng(0)
+    root, mean = rng.normal(size=(2, 3, 5)), rng.normal(size=(3, 2))
+    loads, y, s = rng.normal(size=(3, 2)), rng.normal(size=3), 0.4
+
+    def expected(m: np.ndarray, v: np.ndarray) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
+        left = y - np.sum(loads * m, axis=1)
+        spread = np.einsum("nl,nlm,nm->n", loads, v, loads)
+        value = np.sum(-0.5 * (left**2 + spread) / s**2 - 0.5 * np.log(2 * np.pi * s**2))
+        return float(value), (loads * left[:, None] / s**2, -0.5 * np.einsum("nl,nm->nlm", loads, loads) / s**2)
+
+    found = module._settled(module.Known(mean, root, expected))
+    design = np.einsum("nl,lnr->nr", loads, root)
+    precision = np.eye(5) + design.T @ design / s**2
+    left = y - np.sum(loads * mean, axis=1)
+    np.testing.assert_allclose(found.factor @ found.factor.T, precision, rtol=1e-9)
+    np.testing.assert_allclose(found.mean, np.linalg.solve(precision, design.T @ left / s**2), rtol=1e-8)
+    evidence = stats.multivariate_normal.logpdf(left, np.zeros(3), design @ design.T + s**2 * np.eye(3))
+    assert found.bound == pytest.approx(evidence, rel=1e-9)
+    curved = np.einsum("nl,nm->nlm", loads, loads) / s**2
+    np.testing.assert_allclose(found.target[1], curved, rtol=1e-9)
+    np.testing.assert_allclose(found.target[0], loads * y[:, None] / s**2, rtol=1e-8)
+    before = module._at(module.Known(mean, root, expected), np.zeros((3, 2)), np.zeros((3, 2, 2)))
+    assert before.bound == pytest.approx(expected(mean, np.einsum("lnr,mnr->nlm", root, root))[0], rel=1e-12)
+
+
+def test_blocks_of_covariances_stand_in_their_places() -> None:
+    rng = np.random.default_rng(0)
+    blocks = [Block((2, 0), rng.normal(size=(2, 2, 4, 2, 4))), Block((1,), rng.normal(size=(2, 1, 4, 1, 4)))]
+    beliefs: Any = SimpleNamespace(blocks=lambda: blocks, weights=np.ones(2), count=4)
+    found = module._covariances(beliefs, 3)
+    expected = np.zeros((2, 3, 4, 3, 4))
+    for i, one in enumerate((2, 0)):
+        for j, other in enumerate((2, 0)):
+            expected[:, one, :, other, :] = blocks[0].covariance[:, i, :, j, :]
+    expected[:, 1, :, 1, :] = blocks[1].covariance[:, 0, :, 0, :]
+    np.testing.assert_array_equal(found, expected)

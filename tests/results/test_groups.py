@@ -217,3 +217,21 @@ def test_other_spellings_of_a_level_are_told(known: str, new: str) -> None:
     fit = gpdsl.compile(text + "y ~ Normal(a[site], 1)\n").fit({"site": [known, "b"] * 3, "y": np.arange(6.0)})
     with pytest.warns(gpdsl.GpdslWarning, match=f"{new} is no level that the fit has seen.* did you mean {known}"):
         fit.predict({"site": [new, "b"]})
+
+
+def test_levels_of_unequal_sizes_without_anything_to_learn(data: dict[str, np.ndarray]) -> None:
+    """Sets of rows that are filled up to one size, and a level that no row has: dense algebra says the same."""
+    text = HEAD.replace("param sigma : positive\n", "") + "latent f[s](x) ~ GP(0.5, RBF(1))\ny ~ Normal(f[site], 0.3)\n"
+    fit = gpdsl.compile(text).fit(data, progress=False)
+    counts = np.unique(data["site"], return_counts=True)[1]
+    assert len(set(counts)) > 1
+    new = {"site": np.array(["b", "a", "new", "b", "d"]), "x": np.array([1.0, 1.0, 2.0, 4.0, 2.5])}
+
+    def gram(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> np.ndarray:
+        return same(one["site"], other["site"]) * np.exp(-0.5 * (one["x"][:, None] - other["x"]) ** 2)
+
+    noisy, across = gram(data, data) + 0.09 * np.eye(40), gram(new, data)
+    assert fit.elbo == pytest.approx(multivariate_normal(np.full(40, 0.5), noisy).logpdf(data["y"]), abs=1e-8)
+    found, left = fit.predict(new), gram(new, new) - across @ np.linalg.solve(noisy, across.T)
+    np.testing.assert_allclose(found.mean("y"), 0.5 + across @ np.linalg.solve(noisy, data["y"] - 0.5), atol=1e-8)
+    np.testing.assert_allclose(found.variance("y"), np.diag(left) + 0.09, atol=1e-8)

@@ -96,6 +96,7 @@ AT_EDGES = np.array([-0.5, 0.0, 0.3, 1.0, 1.7, 40.0])
         ),
         ("count", "unit", "log(k) + y * log1p(-k)", "1 - (1 - k)^(y + 1)", lambda k: stats.geom(k, loc=-1)),
     ],
+    ids=["Weibull", "power", "Laplace", "geometric"],
 )
 def test_mathematics_of_a_registration(support: str, kind: str, density: str, cdf: Any, reference: Any) -> None:
     """In the support, at its ends and beyond; by what is given, and by integrals of the density."""

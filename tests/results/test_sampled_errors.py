@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+import sympy as sp
 
 import gpdsl
+from gpdsl.results import accuracy
 
 MODEL = """
 input x : real
@@ -51,3 +56,47 @@ def test_what_is_exact_has_no_error(prediction: gpdsl.Prediction) -> None:
     for name in ("product", "least", "f", "y"):
         for of in ("mean", "variance"):
             assert np.all(prediction.error(name, of) == 0.0)
+
+
+def test_rules_that_disagree_and_what_is_left_beside_them_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two components and three rows, by three rules: the largest difference from the first, and what is left."""
+    rng = np.random.default_rng(0)
+    values, left, weights = rng.normal(size=(3, 2, 3)), rng.uniform(1, 2, (2, 3)), np.array([0.3, 0.7])
+    monkeypatch.setattr(accuracy, "of_two", lambda *_: (values, left))
+    monkeypatch.setattr(accuracy, "integrand_in", lambda *_: None)
+    beliefs: Any = SimpleNamespace(weights=weights, integral=lambda *_: None)
+    found = accuracy._between_nodes(beliefs, sp.Integer(0), (), {})
+    said, second, third = np.einsum("krn,r->kn", values, weights)
+    np.testing.assert_allclose(found, np.maximum(abs(second - said), abs(third - said)) + weights @ left, rtol=1e-13)
+
+
+@pytest.mark.parametrize("axes", [(), (2,)])
+def test_variances_of_weighted_means_are_those_of_their_points(axes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(5), size=8)  # of 2 components and 4 rows
+    difference = rng.normal(size=(5, 2, 4, *axes))
+    found = accuracy._alone(weights, difference)
+    for k in range(2):
+        for row in range(4):
+            w = weights[4 * k + row].reshape(5, *(1,) * len(axes))
+            expected = np.sum(w**2 * difference[:, k, row] ** 2, axis=0) / (1 - np.sum(w**2))
+            np.testing.assert_allclose(found[k, row], expected, rtol=1e-12)
+
+
+def test_errors_of_passes_are_those_of_the_mean_of_their_sets() -> None:
+    found = {"mean": np.array([[1.0, 2.0], [1.5, 1.0], [0.2, 4.0]]), "variance": np.array([[1.0], [3.0], [2.0]])}
+    sets: Any = [
+        SimpleNamespace(_mean=lambda _, i=i: found["mean"][i], _variance=lambda _, i=i: found["variance"][i])
+        for i in range(3)
+    ]
+    for of, each in found.items():
+        spread = np.sqrt(np.sum((each - each.mean(axis=0)) ** 2, axis=0) / 2 / 3)
+        np.testing.assert_allclose(accuracy.of_passes(sets, "y", of), spread, rtol=1e-13)
+
+
+def test_errors_that_nothing_has_are_told_apart() -> None:
+    for fine in ("mean", "variance", 0.3):
+        accuracy.verify_asked("y", fine)
+    for wrong in ("median", 0.0, 1.0, -0.2):
+        with pytest.raises(gpdsl.GpdslError, match="error of `y`: expected"):
+            accuracy.verify_asked("y", wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.smoothing import smoothed
+from gpdsl.results.criticism import left_out as module
+from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, _reweighted
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0, 6, 20))
@@ -102,6 +105,47 @@ def test_noise_in_the_kernel_leaves_with_its_row() -> None:
     mean, variance = left_out(K + 0.04 * np.eye(20), Y)
     found = model.fit(DATA).loo(DATA).pointwise
     np.testing.assert_allclose(found, stats.norm.logpdf(Y, mean, np.sqrt(variance)), atol=1e-8)
+
+
+def test_sums_and_errors_are_over_observed_rows() -> None:
+    rng = np.random.default_rng(1)
+    pointwise, itself = rng.normal(size=7), rng.normal(size=7)
+    pointwise[[2, 5]] = itself[[2, 5]] = np.nan
+    nothing: Any = None
+    found, seen = Elpd(nothing, nothing, pointwise, itself, "WAIC"), pointwise[[0, 1, 3, 4, 6]]
+    assert found.elpd == pytest.approx(seen.sum())
+    assert found.se == pytest.approx(np.sqrt(5 * np.mean((seen - seen.mean()) ** 2)))
+    assert found.effective_parameters == pytest.approx(np.nansum(itself) - seen.sum())
+    k = np.array([0.2, 0.71, np.nan, 0.7, 1.5, np.nan, 0.0])
+    left = LeaveOneOut(nothing, nothing, pointwise, itself, "loo", k, np.zeros((1, 7)), [])
+    np.testing.assert_array_equal(left.doubtful, [False, True, False, False, True, False, False])
+
+
+def test_draws_count_without_a_row_as_much_as_it_was_improbable() -> None:
+    """Few draws are not smoothed: weights are those of the draws over the row's own density, and add up to one."""
+    rng = np.random.default_rng(2)
+    base, own = np.log(rng.dirichlet(np.ones(6))), rng.normal(size=(6, 4))
+    weights, k = _reweighted(base, own)
+    expected = np.exp(base)[:, None] / np.exp(own)
+    np.testing.assert_allclose(np.exp(weights), expected / expected.sum(axis=0), rtol=1e-12)
+    assert weights.shape == (6, 4) and np.isnan(k).all()
+
+
+def test_places_in_what_the_others_say_are_weighed_over_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two settings, whose shares of a row count as its log weights say; of a value of which nothing is known, NaN."""
+    places = {0: (np.array([0.1, 0.4, 0.0]), np.array([0.1, 0.5, 0.2])), 1: (np.array([0.3, 0.2, 0.1]),) * 2}
+    monkeypatch.setattr(module, "places_of", lambda each, name, values: places[each])
+    weights = np.array([[0.25, 0.6, 1.0], [0.75, 0.4, 0.0]])
+    values = np.array([1.0, 2.0, np.nan])
+    data: Any = SimpleNamespace(observed={"y": np.isfinite(values)}, outputs={"y": values})
+    fit: Any = SimpleNamespace(options=SimpleNamespace(dtype="float64"), standardised=None)
+    with np.errstate(divide="ignore"):
+        left: Any = LeaveOneOut(fit, data, values, values, "loo", values, np.log(weights), [0, 1])  # type: ignore[list-item]
+    monkeypatch.setattr(module, "Prediction", lambda each, *_: each)
+    found = left.pit("y")
+    assert found[0] == pytest.approx(0.25 * 0.1 + 0.75 * 0.3)
+    assert 0.6 * 0.4 + 0.4 * 0.2 <= found[1] <= 0.6 * 0.5 + 0.4 * 0.2
+    assert np.isnan(found[2])
 
 
 COUNTS = RNG.poisson(np.exp(np.sin(X)))

@@ -1,0 +1,189 @@
+"""The bound of opaque likelihoods by evaluations that led nowhere, against its parts in NumPy."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
+from gpdsl.inference.opaque import fresh
+from gpdsl.inference.opaque.budget import HELD_OUT
+from gpdsl.inference.opaque.evaluations import Batch, Gaussian
+from gpdsl.inference.opaque.stochastic import AVERAGED, WINDOW, Step, StochasticSearch, _settled
+from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate
+from gpdsl.inference.problem import FRESH_SETS
+from gpdsl.program.rows import Rows
+from tests.inference.problems import problem_of
+
+ROWS, WIDTH = 5, 2
+
+
+def surrogate_of(rng: np.random.Generator, features: int, anchors: Anchors | None = None) -> Surrogate:
+    """Polynomials of two values of one call, and a residual."""
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape))  # noqa: E731
+    centre, inverse, curved = normal(ROWS, WIDTH), normal(ROWS, WIDTH, WIDTH), normal(ROWS, WIDTH, WIDTH)
+    known = {"g": normal(ROWS, features, 2)}
+    return Surrogate(
+        centre,
+        inverse,
+        curved,
+        known,
+        normal(ROWS),
+        normal(ROWS, WIDTH),
+        curved,
+        anchors,
+        Reads((0, 1)),
+        (("g", (2,)),),
+    )
+
+
+@pytest.mark.parametrize("quadratic", [False, True])
+def test_values_of_polynomials_are_theirs_about_the_centre(rng: np.random.Generator, quadratic: bool) -> None:
+    surrogate, x = surrogate_of(rng, 6 if quadratic else 3), rng.normal(size=(4, ROWS, WIDTH))
+    found = fresh._said(surrogate, x)["g"]
+    for s in range(4):
+        for n in range(ROWS):
+            a, b = np.asarray(surrogate.inverse[n]) @ (x[s, n] - np.asarray(surrogate.centre[n]))
+            features = [1, a, b, (a**2 - 1) / np.sqrt(2), (b**2 - 1) / np.sqrt(2), a * b][: 6 if quadratic else 3]
+            np.testing.assert_allclose(
+                found[s, n, 0], features @ np.asarray(surrogate.coefficients["g"][n]), rtol=1e-12
+            )
+
+
+def test_the_polynomials_alone_have_no_residual(rng: np.random.Generator) -> None:
+    anchors = Anchors(jnp.ones((1, 1, ROWS, 2)), {}, {}, jnp.ones((1, ROWS)), jnp.ones(ROWS))
+    for own in (None, anchors):
+        before = surrogate_of(rng, 3, own)
+        alone = fresh.without_residual(before)
+        for name in ("level", "slope", "curvature"):
+            assert not np.any(getattr(alone, name)) and getattr(alone, name).shape == getattr(before, name).shape
+        assert alone.centre is before.centre and alone.coefficients is before.coefficients
+        assert (alone.anchors is None) == (own is None)
+        if alone.anchors is not None:
+            assert not np.any(alone.anchors.weights) and not np.any(alone.anchors.level)
+            assert alone.anchors.latents is anchors.latents
+
+
+@pytest.mark.parametrize("points", [9, 2])
+def test_the_held_out_bound_adds_what_true_values_do(rng: np.random.Generator, points: int) -> None:
+    """Sets of samples for the surrogates, numbered from one, and sets of new points for what they leave open."""
+    surrogate, asked = surrogate_of(rng, 3), list[int]()
+    q = Gaussian(rng.normal(size=(ROWS, WIDTH)), np.tile(np.eye(WIDTH), (ROWS, 1, 1)))
+    bounds, seen = rng.normal(size=FRESH_SETS + 2), dict[str, Any]()
+
+    def bound(point: Any, sites: Any, number: Any, alone: Surrogate) -> float:
+        assert not np.any(alone.slope)
+        asked.append(number)
+        return float(bounds[number])
+
+    def evaluate(point: Any, place: Gaussian, z: np.ndarray, *, values_only: bool) -> Batch:
+        seen["z"] = z
+        return Batch(place, place.at(z), {"g": np.zeros((*z.shape[:2], 2))})
+
+    def residual(point: Any, batch: Batch, said: dict[str, np.ndarray]) -> np.ndarray:
+        assert said["g"].shape == (len(seen["z"]), ROWS, 1, 2)
+        return seen["z"][..., 0] ** 3 + np.arange(ROWS)
+
+    simulator: Any = SimpleNamespace(
+        bound=bound, evaluate=evaluate, residual=residual, reads=SimpleNamespace(columns=(0,))
+    )
+    place: Any = None, None, q
+    numbered: Any = lambda number: number  # noqa: E731
+    value, error = fresh.held_out_bound(simulator, place, surrogate, points, numbered, [1, 2])
+    assert asked == list(range(1, FRESH_SETS + 1))
+    sets, z = min(HELD_OUT, points), seen["z"]
+    assert z.shape == (points // sets * sets, ROWS, WIDTH) and not np.any(z[..., 1]) and np.std(z[..., 0]) > 0.3
+    left = (z[..., 0] ** 3 + np.arange(ROWS)).reshape(sets, -1, ROWS).mean(axis=1)
+    said = bounds[1 : FRESH_SETS + 1]
+    assert value == pytest.approx(said.mean() + left.mean(axis=0).sum(), rel=1e-12)
+    least = np.sqrt(said.var(ddof=1) / FRESH_SETS + np.sum(left.var(axis=0, ddof=1)) / sets)
+    assert least <= error < 2.5 * least
+
+
+def test_halves_of_samples_are_estimates_of_their_own(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def expected(program: Any, parameters: Any, rows: Any, q: Any, normals: Any, values: Any) -> Any:
+        assert (program, parameters, rows, q) == ("program", {}, "rows", "q")
+        return jnp.mean(normals[..., 0] * values["g"], axis=0)
+
+    monkeypatch.setattr(fresh, "expected_log_likelihood", expected)
+    problem: Any = SimpleNamespace(program="program")
+    normals, values, weights = rng.normal(size=(7, 2, ROWS, 2)), rng.normal(size=(7, 2, ROWS)), np.array([0.3, 0.7])
+    given: Any = "rows", "q", jnp.asarray(weights), jnp.asarray(normals), {"g": jnp.asarray(values)}
+    found = fresh.by_halves(problem, {}, *given)
+    each = np.einsum("skn,k->sn", normals[..., 0] * values, weights)
+    np.testing.assert_allclose(found, [each[:3].mean(axis=0), each[3:].mean(axis=0)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("some", [4, 7])
+def test_looks_at_some_rows_stand_for_all(monkeypatch: pytest.MonkeyPatch, some: int) -> None:
+    """The sum over seven rows from estimates of some of them, by three looks; what is besides counts once."""
+    monkeypatch.setattr(fresh, "assessing", lambda *_: 5)
+    monkeypatch.setattr(fresh, "looks", lambda program, asked: 3 if asked == 5 else 0)
+    monkeypatch.setattr(fresh, "assessed_rows", lambda *_: some)
+    rows = Rows({"x": jnp.arange(7.0)}, {}, {}, {})
+    problem: Any = SimpleNamespace(count=7, choice=None, program=None, rows=rows)
+    told, keys = [], []
+
+    def look(part: Rows, key: Any) -> tuple[Any, float]:
+        keys.append(tuple(np.asarray(jax.random.key_data(key))))
+        told.append(np.stack([10 + np.asarray(part.inputs["x"]) + 0.1 * len(keys), np.asarray(part.inputs["x"])]))
+        return told[-1], -2.5
+
+    value, error = fresh.fresh_bound(problem, look, 3) or (0.0, 0.0)
+    assert len(set(keys)) == 3
+    places = told[0][1]
+    assert len(places) == some and np.all(np.diff(places) > 0)
+    estimates = np.concatenate(told)
+    assert value == pytest.approx(7 * estimates.mean() - 2.5)
+    assert error == pytest.approx(some_rows_sum_and_error(estimates, 7)[1])
+    monkeypatch.setattr(fresh, "looks", lambda *_: 0)
+    assert fresh.fresh_bound(problem, look, 3) is None
+
+
+def test_a_search_is_settled_where_the_mean_of_a_window_no_longer_rises() -> None:
+    rng = np.random.default_rng(0)
+    window = 3 * WINDOW
+    flat = list(rng.normal(size=4 * window))
+    assert not _settled(flat[: 2 * window]), "too few"
+    assert not _settled([*flat, 0.0]), "not a whole window"
+    level = np.concatenate([flat[: 2 * window], np.zeros(window), np.full(window, 0.0)]) + 1e-3 * np.tile([1, -1], 60)
+    assert _settled(list(level))
+    level[-window:] += 1.0
+    assert not _settled(list(level)), "it rises"
+    level[-window:] -= 2.0
+    assert _settled(list(level)), "it falls"
+
+
+@pytest.mark.parametrize(("steps", "first"), [(43, 3), (20, 1)])
+def test_a_search_spends_its_steps_and_ends_at_a_mean(monkeypatch: pytest.MonkeyPatch, steps: int, first: int) -> None:
+    """Half way to each target at first; the last steps, t of them, leave the mean of their targets and the start."""
+    text = "input x : real\noutput y : real\nparam s : positive = 0.5\nexternal g(f: real) -> real\n"
+    model = gpdsl.compile(text + "latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(g(f), s)\n", externals={"g": np.sin})
+    problem = problem_of(model, {"x": np.arange(3.0), "y": np.ones(3)}, gradients="score", steps=steps)
+    search, weights, keys, place = StochasticSearch(problem), list[float](), list[Any](), [0.0]
+
+    def evaluate(key: Any, *, learn: bool) -> Step:
+        keys.append((tuple(np.asarray(jax.random.key_data(key))), learn))
+        return Step(-1.0, len(keys))  # type: ignore[arg-type]
+
+    def step_to(target: Any, weight: float) -> None:
+        weights.append(weight)
+        place[0] += weight * (target - place[0])
+
+    monkeypatch.setattr(search, "evaluate", evaluate)
+    monkeypatch.setattr(search, "step_to", step_to)
+    assert search.joint() == "all steps done"
+    assert weights == [0.5] * first
+    place[0] = 100.0
+    search.averaged()
+    assert place[0] == pytest.approx((100.0 + np.sum(first + 1 + np.arange(AVERAGED))) / (AVERAGED + 1))
+    assert len(weights) == first + AVERAGED and len({key for key, _ in keys}) == len(keys)
+    assert [learn for _, learn in keys] == [True] * first + [False] * AVERAGED

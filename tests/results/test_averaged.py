@@ -1,0 +1,162 @@
+"""Predictions averaged over settings of the parameters, against the mixture that they are, in SciPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.data import bind
+from gpdsl.data.standardised import Standardised
+from gpdsl.inference.posteriors.coupled import Block
+from gpdsl.inference.problem import as_arrays
+from gpdsl.program.cache import precision
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import make_program, make_rows
+from gpdsl.results.averaged import MANY, PROBITS, Averaged, _between
+from gpdsl.results.expectation import Beliefs
+
+MODEL = """
+input x : real
+output y : real
+output n : count
+param s : positive = 0.4 fixed
+latent f(x) ~ GP(0, RBF(1))
+let wide = f * f
+y ~ Normal(f, s)
+n ~ Poisson(exp(0.02 * f + 1))
+"""
+ROWS = 3
+WEIGHTS = np.array([0.2, 0.5, 0.3])
+RNG = np.random.default_rng(0)
+MEANS = -60.0 + RNG.normal(size=(3, ROWS)) * 4
+SDS = RNG.uniform(0.5, 2.0, (3, ROWS))
+
+
+@pytest.fixture(scope="module")
+def beliefs() -> Beliefs:
+    declarations = gpdsl.compile(MODEL).declarations
+    bound = bind(declarations, {"x": np.arange(3.0), "y": np.arange(3.0), "n": np.arange(3)})
+    with precision("float64"):
+        program = make_program(declarations, bound.sizes, bound.levels, {})
+        numbers = as_arrays((make_rows(program, bound), program.parameters.unconstrained()), "float64")
+        q = Marginals(jnp.zeros((1, ROWS, 1)), jnp.ones((1, ROWS, 1)))
+        return Beliefs(program.for_prediction(), program.parameters.constrain(numbers[1]), numbers[0], q, np.ones(1))
+
+
+def mixture(beliefs: Beliefs, means: np.ndarray, sds: np.ndarray, weights: np.ndarray) -> Averaged:
+    """Settings with these means and deviations of the latent."""
+    each = []
+    for mean, sd in zip(means, sds, strict=True):
+        marginals = Marginals(jnp.asarray(mean[None, :, None]), jnp.asarray(sd[None, :, None] ** 2))
+        spread = np.diag(sd**2)[None, None, :, None, :]
+        block: Any = lambda spread=spread: [Block((0,), spread)]  # noqa: E731
+        each.append(replace(beliefs, marginals=marginals, blocks=block))
+    return Averaged(weights, each, "float64", Standardised(), None)
+
+
+@pytest.fixture(scope="module")
+def averaged(beliefs: Beliefs) -> Averaged:
+    with precision("float64"):
+        return mixture(beliefs, MEANS, SDS, WEIGHTS)
+
+
+def below(y: np.ndarray, sds: np.ndarray, means: np.ndarray = MEANS, weights: np.ndarray = WEIGHTS) -> np.ndarray:
+    return weights @ stats.norm.cdf((y - means) / sds)
+
+
+def test_moments_are_within_and_between(averaged: Averaged) -> None:
+    mean = WEIGHTS @ MEANS
+    spread = WEIGHTS @ (SDS**2 + MEANS**2) - mean**2
+    np.testing.assert_allclose(averaged.mean("f"), mean, rtol=1e-10)
+    np.testing.assert_allclose(averaged.variance("f"), spread, rtol=1e-8)
+    np.testing.assert_allclose(averaged.variance("y"), spread + 0.16, rtol=1e-8)
+    np.testing.assert_allclose(averaged.mean("wide"), WEIGHTS @ (SDS**2 + MEANS**2), rtol=1e-8)
+    apart = MEANS - mean
+    among = np.einsum("k,ki,kj->ij", WEIGHTS, apart, apart) + np.diag(WEIGHTS @ SDS**2)
+    np.testing.assert_allclose(averaged.covariance("f"), among, rtol=1e-8)
+
+
+@pytest.mark.parametrize("probability", [0.003, 0.3, 0.5, 0.9])
+def test_quantiles_are_where_the_mixture_reaches_them(averaged: Averaged, probability: float) -> None:
+    for name, sds in (("f", SDS), ("y", np.hypot(SDS, 0.4))):
+        found = averaged.quantile(name, probability)
+        np.testing.assert_allclose(below(found, sds), probability, atol=1e-8)
+    found = averaged.quantile("wide", probability)  # known between quantiles of each setting; its root is far from zero
+    np.testing.assert_allclose(below(-np.sqrt(found), SDS), 1 - probability, atol=2e-4)
+
+
+def test_many_settings_are_searched_from_the_heaviest(beliefs: Beliefs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpdsl.results.averaged.SOME", 2)
+    count = 2 * MANY
+    weights = RNG.dirichlet(np.full(count, 0.3))
+    means, sds = RNG.normal(-60, 4, (count, ROWS)), RNG.uniform(0.5, 2.0, (count, ROWS))
+    with precision("float64"):
+        some = mixture(beliefs, means, sds, weights)
+    found = some.quantile("y", 0.8)
+    np.testing.assert_allclose(below(found, np.hypot(sds, 0.4), means, weights), 0.8, atol=1e-7)
+
+
+def test_quantiles_of_counts_are_the_first_that_reach(averaged: Averaged) -> None:
+    z, weights = np.polynomial.hermite_e.hermegauss(60)
+    rate = np.exp(0.02 * (MEANS[..., None] + SDS[..., None] * z) + 1)
+    for probability in (0.4, 0.95):
+        found = averaged.quantile("n", probability)
+        chances = [
+            WEIGHTS @ (stats.poisson.cdf((found - k)[None, :, None], rate) @ weights / weights.sum()) for k in (0, 1)
+        ]
+        assert np.all(chances[0] >= probability) and np.all(chances[1] < probability)
+
+
+def test_probabilities_and_draws_are_those_of_all_settings(averaged: Averaged) -> None:
+    np.testing.assert_allclose(averaged.probability("f < -60"), below(np.full(3, -60.0), SDS), atol=1e-9)
+    np.testing.assert_allclose(averaged.probability("y > -58"), 1 - below(np.full(3, -58.0), np.hypot(SDS, 0.4)))
+    drawn = averaged.sample("f", 4000, seed=2)
+    for row in range(ROWS):
+        own = stats.kstest(drawn[:, row], lambda y, row=row: below_row(y, row))
+        assert own.pvalue > 1e-4
+    together = averaged.draws("f", 4000, seed=3)
+    np.testing.assert_allclose(together.mean(axis=0), WEIGHTS @ MEANS, atol=0.4)
+    counts = [each.shape[0] for each in (averaged.of_each(0, lambda p, n, seed: np.full((n, 2), seed)),)]
+    assert counts == [3]
+
+
+def below_row(y: np.ndarray, row: int) -> np.ndarray:
+    return WEIGHTS @ stats.norm.cdf((y - MEANS[:, row, None]) / SDS[:, row, None])
+
+
+def test_draws_over_settings_are_as_many_as_their_weights_say(averaged: Averaged) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def draw(each: gpdsl.Prediction, count: int, seed: int) -> np.ndarray:
+        asked.append((count, seed))
+        return np.full((count, 1), float(np.asarray(each.beliefs.marginals.mean)[0, 0, 0]))
+
+    found = averaged.over_settings(1000, 5, draw)
+    values, counts = np.unique(found, return_counts=True)
+    np.testing.assert_array_equal(values, np.sort(MEANS[:, 0]))
+    np.testing.assert_allclose(counts / 1000, WEIGHTS[np.argsort(MEANS[:, 0])], atol=0.06)
+    assert len({seed for _, seed in asked}) == 3 and sum(count for count, _ in asked) == 1000
+    assert len(np.unique(found[:20])) == 3, "in no order"
+
+
+def test_rows_may_be_taken_and_errors_are_of_the_heaviest(averaged: Averaged) -> None:
+    np.testing.assert_allclose(averaged.first_rows(slice(1, 3)).mean("f"), WEIGHTS @ MEANS[:, 1:], rtol=1e-10)
+    np.testing.assert_allclose(averaged.settings[1].mean("f"), MEANS[1], rtol=1e-10)
+    np.testing.assert_array_equal(np.asarray(averaged.beliefs.marginals.mean)[0, :, 0], MEANS[1])
+    assert np.all(averaged.error("f") == 0.0)
+
+
+def test_between_quantiles_distribution_functions_are_straight_in_deviates() -> None:
+    deviates = 0.3 + np.asarray(PROBITS)
+    quantiles = (2.0 + 3.0 * deviates)[:, None] * np.ones(2)
+    for y in (np.array([-30.0, 1.7]), np.array([2.3, 5.0]), np.array([18.0, -9.99])):
+        np.testing.assert_allclose(_between(quantiles, deviates, y), stats.norm.cdf((y - 2) / 3), atol=1e-14)
+    steps = np.array([0.0, 0.0, 1.0, 1.0])[:, None]
+    places = np.array([-1.0, -0.5, 0.5, 1.0])
+    np.testing.assert_allclose(_between(steps, places, np.array([0.5])), stats.norm.cdf(0.0), atol=1e-14)
