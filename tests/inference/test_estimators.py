@@ -18,6 +18,7 @@ from gpdsl.data import bind
 from gpdsl.forward import resolve
 from gpdsl.inference.estimators.expected_log_likelihood import (
     NODES,
+    _attached,
     coupled_score_gradients,
     expected_log_likelihood,
     log_density,
@@ -254,3 +255,19 @@ def test_sums_over_an_observation_leave_out_what_is_missing(rng: np.random.Gener
     found = expected_log_likelihood(program, {}, rows, Marginals(jnp.asarray(mean), jnp.asarray(variance)))
     expected = -0.5 * ((y - mean) ** 2 + variance) / 0.25 - 0.5 * np.log(2 * np.pi * 0.25)
     np.testing.assert_allclose(found, np.nansum(expected, axis=-1), rtol=1e-10)
+
+
+def test_what_is_attached_has_no_value_and_the_gradients_of_scores(rng: np.random.Generator) -> None:
+    program, _ = program_of(OPAQUE, "auto", {"ratio": squash})
+    q, values, normals = marginals_of(rng), rng.normal(size=(9, 2, ROWS)), rng.normal(size=(9, 2, ROWS, 2))
+    given = jnp.asarray(values), jnp.asarray(normals)
+
+    @jit
+    def found(moved: Marginals) -> tuple:
+        attached = lambda q: jnp.sum(_attached(program, *given, q, moved))  # noqa: E731
+        return jax.value_and_grad(attached)(moved), score_gradients(*given, moved.variance)
+
+    (value, slope), (d_mean, d_variance) = found(q)
+    assert value == 0.0 and np.abs(d_mean).min() > 0
+    np.testing.assert_allclose(slope.mean, d_mean, rtol=1e-12)
+    np.testing.assert_allclose(slope.variance, d_variance, rtol=1e-12)
