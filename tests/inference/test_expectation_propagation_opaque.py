@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,23 @@ def test_what_has_no_rounds_is_refused(options: dict[str, Any]) -> None:
     model = gpdsl.compile(text, externals={function: how})
     with pytest.raises(GpdslError, match="`g` is opaque, and engine = ep evaluates"):
         model.fit(sums(), engine="ep", **options)
+
+
+@pytest.mark.parametrize(
+    ("steady", "stuck", "said"), [(1, 0, "did not settle"), (2, 0, ""), (3, 4, "4 of 30 rows have")]
+)
+def test_sites_at_rest_for_two_sweeps_leave_no_doubt(
+    steady: int, stuck: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search: Any = object.__new__(opaque.EpOpaque)
+    fixed = SimpleNamespace(steady=np.asarray(steady), swept=SimpleNamespace(stuck=np.asarray(float(stuck))))
+    search.fitted = search.best = SimpleNamespace(surrogate=None, point=None, sites=None)
+    search.simulator = SimpleNamespace(fixed=lambda *given: (0.0, None, fixed))
+    search.problem, search.doubt = SimpleNamespace(count=30), ""
+    search.normals = lambda: None
+    monkeypatch.setattr(opaque.Rounds, "result", lambda self: self.doubt)
+    found = search.result()
+    assert said in found and bool(found) == bool(said)
+    search.fitted = None
+    search.doubt = ""
+    assert search.result() == ""

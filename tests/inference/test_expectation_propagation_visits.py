@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import gpdsl
 from gpdsl.inference.expectation_propagation import engine, visits
@@ -16,7 +18,8 @@ from gpdsl.inference.expectation_propagation import visits as sums
 from gpdsl.inference.expectation_propagation.sites import evidence, fixed_point
 from gpdsl.inference.natural.profiled import setting_of
 from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.natural.tied import no_sites, posterior_of
+from gpdsl.inference.natural.tied import Posterior, no_sites, posterior_of
+from gpdsl.inference.posteriors.features import Covariances
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 
@@ -137,3 +140,52 @@ def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:
     state = EpMinibatch(problem, engine.tilted_of(problem)).at
     assert state.sites.linear.size + state.sites.precision.size == 2 * 100
     assert all(100 not in leaf.shape for leaf in jax.tree.leaves((state.tied, state.point, state.memory)))
+
+
+def dense_rbf(a: np.ndarray, b: np.ndarray, ell: float) -> np.ndarray:
+    return np.exp(-0.5 * (a[:, None] - b) ** 2 / ell**2)
+
+
+def group(z: np.ndarray, x: np.ndarray, ell: float, scales: np.ndarray) -> visits.Group:
+    known = Covariances(dense_rbf(z, z, ell)[None], dense_rbf(z, x, ell)[None], np.ones((1, len(x))))
+    return visits.group_of(jax.tree.map(jnp.asarray, known), jnp.asarray(scales))
+
+
+def test_a_group_is_whitened_and_leaves_open_what_its_points_do_not_tell(rng: np.random.Generator) -> None:
+    z, x = np.linspace(-2, 2, 5), rng.uniform(-3, 3, 7)
+    found, told = group(z, x, 0.8, np.ones(1)), np.linalg.solve(dense_rbf(z, z, 0.8), dense_rbf(z, x, 0.8))
+    np.testing.assert_allclose(found.phi[0].T @ found.phi[0], dense_rbf(x, z, 0.8) @ told, atol=1e-10)
+    np.testing.assert_allclose(found.residual[0], 1 - np.diag(dense_rbf(x, z, 0.8) @ told), atol=1e-10)
+    assert float(jnp.min(found.residual)) > 1e-3
+    np.testing.assert_allclose(found.inverse[0] @ found.factor[0], np.eye(5), atol=1e-10)
+
+
+def test_cavities_of_one_group_at_other_hyperparameters_are_those_of_dense_algebra(rng: np.random.Generator) -> None:
+    """q(u) and the sites stay in the values u, whose prior and projections on the rows move; two latents."""
+    z, x, power, latents = np.linspace(-2, 2, 4), rng.uniform(-2, 2, 6), 0.6, 2
+    old_scale, new_scale = np.array([1.4, 0.7]), np.array([2.1, 0.5])
+    was, now = group(z, x, 0.8, old_scale), group(z, x, 1.1, new_scale)
+    mean, roots = rng.normal(size=(latents, 4)), 0.4 * rng.normal(size=(latents, 4, 4))
+    covariance = roots @ np.swapaxes(roots, 1, 2) + 0.05 * np.eye(4)
+    linear, precision = rng.normal(size=(latents, 6)), 0.3 * rng.random((latents, 6))
+    q = Posterior(*map(jnp.asarray, (mean, covariance, roots, 0.0)))
+    sites = jnp.asarray(linear), jnp.asarray(precision)
+    cross, means, variances = jax.jit(lambda q, sites: visits._one_group(power, was, now, q, sites, latents))(q, sites)
+    total = 0.0
+    before, after = dense_rbf(z, z, 0.8), dense_rbf(z, z, 1.1)
+    factor = np.linalg.cholesky(before)
+    for j in range(latents):
+        m = np.sqrt(old_scale[j]) * factor @ mean[j]
+        s = old_scale[j] * factor @ covariance[j] @ factor.T
+        prior = new_scale[j] * after
+        total += stats.multivariate_normal.logpdf(m, np.zeros(4), prior) - 0.5 * np.trace(np.linalg.solve(prior, s))
+        for n in range(6):
+            then = np.linalg.solve(before, dense_rbf(z, x[n : n + 1], 0.8))[:, 0]
+            there = np.linalg.solve(after, dense_rbf(z, x[n : n + 1], 1.1))[:, 0]
+            inverse = np.linalg.inv(s) - power * precision[j, n] * np.outer(then, then)
+            cavity = np.linalg.inv(inverse)
+            middle = cavity @ (np.linalg.solve(s, m) - power * linear[j, n] * then)
+            left = new_scale[j] * (1 - there @ after @ there)
+            np.testing.assert_allclose(np.sqrt(new_scale[j]) * means[j, n], there @ middle, rtol=1e-6)
+            np.testing.assert_allclose(new_scale[j] * variances[j, n], there @ cavity @ there + left, rtol=1e-6)
+    np.testing.assert_allclose(cross, total + 0.5 * latents * 4 * np.log(2 * np.pi), rtol=1e-6)

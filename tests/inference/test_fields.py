@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.inference.fields.calls import _kernel
+from gpdsl.inference.fields.posterior import OverFields
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.evaluation import field_means, roots
+from gpdsl.program.program import make_rows
+from gpdsl.results.fitting import prepare
 
 SIDE = 5
 POINTS = np.stack(np.meshgrid(*[np.linspace(0, 1, SIDE)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -99,6 +104,26 @@ def test_straight_rays_are_exact(text: str, function: Any) -> None:
         np.testing.assert_allclose(together, np.diag(new["path"] @ spread @ new["path"].T), rtol=0.15)
     if function is called:
         assert fit.usage.evaluations <= 1 + 3 * 64
+
+
+def test_marginals_and_joint_samples_are_those_of_the_whitened_values(rng: np.random.Generator) -> None:
+    """A load of the prior's root on mean and root of q: mean m + L mu, covariance L R R' L'."""
+    program, data, _ = prepare(gpdsl.compile(WRITTEN), straight_data(), {}, {})
+    jitter = 1e-9
+    mean, root = rng.normal(size=SIDE**2), np.tril(rng.normal(size=(SIDE**2, SIDE**2)))
+    held = SimpleNamespace(mean=jnp.asarray(mean)[None, None], root=jnp.asarray(root)[None, None])
+    parameters = program.parameters.constrain(program.parameters.unconstrained())
+    given: Any = SimpleNamespace(numbers=(parameters, ([held], None)), jitter=jitter)
+    rows = make_rows(program, data)
+    found = jax.jit(lambda: OverFields.marginals(given, program, rows, 7))()
+    load = np.linalg.cholesky(covariance() + jitter * 0.3 * np.eye(SIDE**2))
+    centre, spread = 1 + 0.5 * POINTS[:, 1] + load @ mean, load @ root @ root.T @ load.T
+    assert found.rows == 7 and found.part(slice(1, 4)).rows == 3
+    np.testing.assert_allclose(found.mean[0, 0], centre, atol=1e-8)
+    np.testing.assert_allclose(found.variance[0, 0], np.diag(spread), rtol=1e-6)
+    units = jnp.eye(SIDE**2)[:, None, None, :]  # what each normal adds alone gives the covariance
+    added = np.asarray(found.at(program, units) - found.mean)[:, 0, 0]
+    np.testing.assert_allclose(added.T @ added, spread, atol=1e-8)
 
 
 def chain(fit: Any, data: dict[str, np.ndarray], steps: int, seed: int) -> np.ndarray:

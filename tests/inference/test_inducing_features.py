@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference import summed
+from gpdsl.kernels.covariance import basis
+from gpdsl.program.groups import kernel_values
+from tests.inference.problems import problem_of
 from tests.kernels.test_interdomain import hensman
 
 SERIES = """
@@ -167,6 +172,39 @@ def test_what_does_not_fit_is_said(kernel: str, written: str, words: str) -> Non
         model.fit(series(), inducing=written)
     with pytest.raises(GpdslError, match="learn_inducing moves inducing points"):
         model.fit(series(), inducing="fourier(9)", learn_inducing=True)
+
+
+def test_a_row_beyond_the_features_is_told_in_its_own_units() -> None:
+    """Whatever the fit subtracts from the column and divides it by."""
+    model = gpdsl.compile(SERIES.replace("Matern32(ell)", "Matern32(1)").replace("param ell : positive = 0.7", ""))
+    data = series()
+    x = np.linspace(3.0, 7.0, len(data["x"]))
+    x[4] = 9.25
+    for given in ({}, {"standardise": {"x": (4.0, 2.0)}}):
+        with pytest.raises(GpdslError, match=r"row 5: x = 9\.25 lies outside 2 to 8, where"):
+            model.fit({**data, "x": x}, inducing="fourier(9, over = [2, 8])", **given)
+
+
+@pytest.mark.parametrize("at_once", [4])
+def test_rows_are_summed_up_in_parts_of_any_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phi'Phi and the like of eleven rows, one without a value, against all rows in NumPy."""
+    monkeypatch.setattr(summed, "AT_ONCE", at_once)
+    rng = np.random.default_rng(1)
+    x, y = rng.uniform(0.1, 0.9, (11, 2)), rng.normal(size=11)
+    y[2] = np.nan
+    text = SUMMED.replace("fourier(12)", "fourier(5, over = [0, 1])")
+    problem = problem_of(text, {"x": x, "y": y})
+    program, features = problem.program, problem.inducing[0]
+    learnt = problem.parameters
+    kernel = kernel_values(program.evaluator, program.groups[0], program.parameters.constrain(learnt), 2)
+    functions = basis(program.groups[0].form, [a[0] for a in kernel.arguments], features).functions
+    phi, seen = np.asarray(jax.jit(functions)(jnp.asarray(x))), np.isfinite(y)
+    found = jax.jit(lambda: summed._add_up(program, "y", learnt, problem.inducing, problem.rows))()
+    phi, y = phi[seen], y[seen]
+    np.testing.assert_allclose([found.count, found.y, found.squares], [10, np.sum(y), np.sum(y**2)])
+    np.testing.assert_allclose(found.among, phi.T @ phi, atol=1e-10)
+    np.testing.assert_allclose(found.told, phi.T @ y, atol=1e-10)
+    np.testing.assert_allclose(found.ones, np.sum(phi, axis=0), atol=1e-10)
 
 
 def test_features_of_an_integral_are_refused_where_it_is_read() -> None:

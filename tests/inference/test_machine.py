@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -45,6 +46,15 @@ def test_small_fits_leave_memory_alone() -> None:
     before = faults()
     with machine.machine_for(50):
         assert abs(faults() - before) < 0.1 * max(before, 1000)
+
+
+@pytest.mark.parametrize(("load", "crowded"), [(0.0, False), (6.9, False), (7.1, True)])
+def test_a_machine_is_crowded_where_seven_quarters_of_its_cores_are_asked_for(
+    load: float, crowded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 99.0))
+    assert machine._crowded() is crowded
 
 
 def test_threads_are_limited_and_given_back() -> None:

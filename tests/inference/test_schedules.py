@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +12,10 @@ from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.inference.ascent import adam
 from gpdsl.inference.ascent.joint import _blocks, complete, initial_state, split_parameters
 from gpdsl.inference.bound import elbo
+from gpdsl.inference.natural.minibatch import WARMING
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem
 from tests.inference.conftest import COUNTS, REGRESSION
@@ -110,6 +114,21 @@ def test_adadelta_has_the_papers_constants(counts: Case) -> None:
     assert fit.elbo == pytest.approx(best.elbo, abs=0.1)
     assert model.fit(data, steps=50, **start).elbo < best.elbo - 1  # the papers' epsilon starts slowly
     assert "decay 0.95, epsilon 1e-06" in model.explain(data, **start)
+
+
+def test_weights_of_a_mixture_move_after_a_third_and_steps_fall_like_a_cosine(counts: Case) -> None:
+    """From 1 to 1/20 of the rate; steps of a fit that goes on rise first."""
+    late = [float(adam._late(30)(jnp.asarray(number))) for number in (0, 9, 10, 29)]
+    assert late == [0.0, 0.0, 1.0, 1.0]
+    model, data = counts
+    problem = problem_of(model, data, steps=100, learning_rate=0.2)
+    at = np.array([0, 3, 50, 100])
+    falling = 0.2 * (0.05 + 0.95 * 0.5 * (1 + np.cos(np.pi * at / 100)))
+    np.testing.assert_allclose([adam._lengths(problem)(jnp.asarray(n)) for n in at], falling, rtol=1e-5)
+    warm = adam._lengths(replace(problem, begun=problem.parameters))
+    rising = np.minimum((at + 1) / (WARMING * 100), 1)
+    assert 0 < rising[0] < rising[1] <= rising[2] == 1
+    np.testing.assert_allclose([warm(jnp.asarray(n)) for n in at], falling * rising, rtol=1e-5)
 
 
 def test_greedy_points_explain_more_of_the_prior_than_centres(rng: np.random.Generator) -> None:

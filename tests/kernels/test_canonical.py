@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpdsl.errors import GpdslError
 from gpdsl.kernels.canonical import canonical
 from gpdsl.kernels.columns import Space
 from gpdsl.kernels.form import Base, Product, Scaled, Sum
@@ -43,3 +44,22 @@ def split(kernel: str) -> tuple[list[str], object, list[str]]:
 def test_canonical(kernel: str, factors: list[str], form: object, arguments: list[str]) -> None:
     found = split(kernel)
     assert (sorted(found[0]), found[1], found[2]) == (sorted(factors), form, arguments)
+
+
+@pytest.mark.parametrize(("over", "most"), [("x", 1), ("z", 3), ("x, z", 4)])
+@pytest.mark.parametrize("levels", [False, True])
+def test_a_formula_counts_the_columns_beside_its_levels(over: str, most: int, levels: bool) -> None:
+    """The value of an index stands in a column of its own, which is none of those that the points have."""
+
+    def form(column: int) -> object:
+        head = "kernel k[d, e](a, b; w) = w[d] * w[e]" if levels else "kernel k(a, b) = 1"
+        text = f"model m\nindex t in 1..3\n{head} * exp(-(a[{column}] - b[{column}])^2)\ninput x : real\n"
+        text += "input z : real[3]\noutput y[t] : real\nparam w[t] : positive = 1\n"
+        text += f"latent f({over}{', t' if levels else ''}) ~ GP(0, k())\ny[t] ~ Normal(f, 1)\n"
+        declarations = compile_text(text)
+        latent, t = declarations.latents["f"], Translator(declarations, {})
+        return canonical(latent.kernel, Space.of(t, latent)).form
+
+    assert f"(a[{most}] - b[{most}])**2" in str(form(most))
+    with pytest.raises(GpdslError, match=f"{most}"):
+        form(most + 1)

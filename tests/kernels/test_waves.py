@@ -17,6 +17,7 @@ from gpdsl.inference.quadruply_stochastic.features import FourierFeatures, fouri
 from gpdsl.kernels.counters import Stream, quick_normal_quantile, threefry
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.waves import unsuited
 from gpdsl.kernels.waves.families import SPREAD, table_radii
 from gpdsl.kernels.waves.formulas import Circle, Quadratic, Wave, terms
 from gpdsl.lowering.gammas import gamma_quantile
@@ -185,6 +186,15 @@ def test_a_column_does_not_depend_on_the_others() -> None:
     single = values({n: np.float32(v) for n, v in start.items()}, jnp.asarray(x, jnp.float32), some)
     assert single.dtype == jnp.float32
     np.testing.assert_allclose(single, whole[:, some], atol=1e-4 / np.sqrt(1000))
+
+
+@pytest.mark.parametrize(("on", "suited"), [("x[2]", True), ("x[1] + x[2]", True), ("x[2..3]", False), ("x", False)])
+def test_columns_count_for_what_has_waves_over_one_alone(on: str, suited: bool) -> None:
+    """A cosine of the distance is positive definite over one column, whichever it is, and over no more."""
+    definition = "k(r; b) = exp(-r) * (3 + cos(b * r) + 2 * cos(2 * b * r)) / 6"
+    of = program(3, f"s * k(q, on = {on}) + RBF(ell)", definition)
+    said = unsuited(of.groups[0].form, 3)
+    assert said is None if suited else said is not None and "formula `k`" in said
 
 
 def test_threefry_gives_the_published_words() -> None:

@@ -1,0 +1,112 @@
+"""Where layers start: places of centres, projections, whitened means and row variables, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, start_layers
+from gpdsl.program.program import make_rows
+from gpdsl.results.fitting import prepare
+
+LAYERS = """
+index d in 1..2
+input x : real
+input v : real[3]
+output y : real
+latent h[d](v) ~ GP(0, 0.7 * RBF(1.5))
+latent f(h, x) ~ GP(0, 4 * RBF(1))
+y ~ Normal(f, 0.2)
+"""
+EMBEDDED = """
+index q in 1..2
+output y : real[4]
+index p in 1..4
+row w[q] ~ Normal(0, 1)
+latent f[p](w) ~ GP(0, RBF(1))
+y[p] ~ Normal(f[p], 0.3)
+"""
+
+
+def started(text: str, data: dict[str, np.ndarray], inducing: list[int]) -> tuple[Any, ...]:
+    program, bound, _ = prepare(gpdsl.compile(text), data, {}, {})
+    return program, *start_layers(program, make_rows(program, bound), inducing, 1e-8, 0)
+
+
+@pytest.mark.parametrize("wanted", [5, 6])
+@pytest.mark.parametrize("moving", [[False, False], [True, False]])
+def test_as_many_centres_as_rows_stand_at_the_rows(wanted: int, moving: list[bool], rng: np.random.Generator) -> None:
+    arguments = rng.normal(size=(6, 2))
+    places, count = _enough(arguments, wanted, np.array(moving), rng)
+    np.testing.assert_array_equal(places, arguments)
+    assert count == wanted
+
+
+def test_more_centres_than_rows_stand_beside_them_along_what_moves(rng: np.random.Generator) -> None:
+    """Noise as wide as the columns are; a column that is known keeps its values, and one that is constant gets 1."""
+    arguments = rng.normal(size=(400, 3)) * [5.0, 2.0, 0.0] + [0.0, 0.0, 7.0]
+    places, count = _enough(arguments, 1001, np.array([True, False, True]), rng)
+    assert (len(places), count) == (1200, 1001)
+    np.testing.assert_array_equal(places[:400], arguments)
+    gap = places[400:] - np.tile(arguments, (2, 1))
+    np.testing.assert_array_equal(gap[:, 1], 0.0)
+    np.testing.assert_allclose(np.std(gap, axis=0)[[0, 2]], [np.std(arguments[:, 0]), 1.0], rtol=5 / np.sqrt(2 * 800))
+    fixed, most = _enough(arguments, 1001, np.zeros(3, bool), rng)
+    assert (len(fixed), most) == (400, 400)
+
+
+@pytest.mark.parametrize("latents", [1, 3, 5])
+def test_projections_have_unit_deviations(latents: int, rng: np.random.Generator) -> None:
+    arguments = rng.normal(size=(50, 3)) @ rng.normal(size=(3, 3)) + 4.0
+    found = _projection(arguments, latents, rng)(arguments)
+    white = (arguments - arguments.mean(axis=0)) / arguments.std(axis=0)
+    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=1e-10)
+    np.testing.assert_allclose(found.std(axis=0), 1.0)
+    if latents == 1:
+        _, vectors = np.linalg.eigh(white.T @ white)
+        first = white @ vectors[:, -1]
+        assert abs(np.corrcoef(found[:, 0], first)[0, 1]) == pytest.approx(1.0)
+    else:
+        np.testing.assert_allclose(found[:, :3], white)
+
+
+def test_inner_layers_start_almost_known_at_projections(rng: np.random.Generator) -> None:
+    """The values at the rows and those of the whitened means at the points are projections, as wide as the prior."""
+    v, x = rng.normal(size=(9, 3)), rng.normal(size=9)
+    program, points, start, values = started(LAYERS, {"v": v, "x": x, "y": x}, [9, 4])
+    place = next(k for k, group in enumerate(program.groups) if "h" in group.names)
+    white = (v - v.mean(axis=0)) / v.std(axis=0)
+    h, z = values["h"], np.asarray(points[place].points)
+    np.testing.assert_allclose(h.std(axis=0), np.sqrt(0.7), rtol=1e-6)
+    assert np.linalg.matrix_rank(np.c_[white, h], tol=1e-6) == 3
+    assert len(z) == 9
+    kernel = np.exp(-0.5 * np.sum((z[:, None] - z) ** 2, axis=-1) / 1.5**2) + 1e-8 * np.eye(9)
+    there = np.sqrt(0.7) * np.linalg.cholesky(kernel) @ start[place]["mean"][0].T
+    nearest = np.argmin(np.sum((z[:, None] - v) ** 2, axis=-1), axis=1)
+    np.testing.assert_allclose(z, v[nearest], atol=1e-10)
+    np.testing.assert_allclose(there, h[nearest], atol=1e-6)
+    expected = np.log(INNER_SD / np.sqrt(0.7)) * np.eye(9)
+    np.testing.assert_allclose(start[place]["root"], np.broadcast_to(expected, (1, 2, 9, 9)))
+    other = start[1 - place]
+    assert not np.any(other["mean"]) and not np.any(other["root"])
+    assert np.asarray(points[1 - place].points).shape == (4, 3)
+
+
+def test_row_variables_start_at_principal_components_of_the_outputs(rng: np.random.Generator) -> None:
+    """A value that is missing counts as the mean of its column."""
+    y = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 4)) + 0.01 * rng.normal(size=(30, 4)) + [1.0, 2.0, 3.0, 4.0]
+    y[3, 1] = np.nan
+    program, _, start, values = started(EMBEDDED, {"y": y}, [30, 6])
+    place = next(k for k, group in enumerate(program.groups) if group.per_row)
+    filled = np.where(np.isnan(y), np.nanmean(y, axis=0), y)
+    white = (filled - filled.mean(axis=0)) / filled.std(axis=0)
+    _, vectors = np.linalg.eigh(white.T @ white)
+    wanted = white @ vectors[:, :1:-1]
+    wanted = wanted / wanted.std(axis=0)
+    found = start[place]["mean"][0].T
+    np.testing.assert_allclose(np.abs(np.sum(found * wanted, axis=0)) / 30, 1.0)
+    np.testing.assert_allclose(values["w"], found)
+    np.testing.assert_allclose(start[place]["log_sd"], np.log(NARROW))
