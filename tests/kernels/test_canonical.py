@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from gpdsl.errors import GpdslError
+import pytest
+import sympy as sp
+
 from gpdsl.kernels.canonical import canonical
 from gpdsl.kernels.columns import Space
 from gpdsl.kernels.form import Base, Product, Scaled, Sum
 from gpdsl.language import compile_text
+from gpdsl.symbolic.kernel_formula import DISTANCE
 from gpdsl.symbolic.translate import Translator
 
 RBF, PERIODIC = Base("RBF", ("ell",)), Base("Periodic", ("ell", "period"))
@@ -46,20 +49,21 @@ def test_canonical(kernel: str, factors: list[str], form: object, arguments: lis
     assert (sorted(found[0]), found[1], found[2]) == (sorted(factors), form, arguments)
 
 
-@pytest.mark.parametrize(("over", "most"), [("x", 1), ("z", 3), ("x, z", 4)])
+@pytest.mark.parametrize(("over", "columns"), [("v", 2), ("z", 3), ("x, z", 4)])
 @pytest.mark.parametrize("levels", [False, True])
-def test_a_formula_counts_the_columns_beside_its_levels(over: str, most: int, levels: bool) -> None:
-    """The value of an index stands in a column of its own, which is none of those that the points have."""
-
-    def form(column: int) -> object:
-        head = "kernel k[d, e](a, b; w) = w[d] * w[e]" if levels else "kernel k(a, b) = 1"
-        text = f"model m\nindex t in 1..3\n{head} * exp(-(a[{column}] - b[{column}])^2)\ninput x : real\n"
-        text += "input z : real[3]\noutput y[t] : real\nparam w[t] : positive = 1\n"
-        text += f"latent f({over}{', t' if levels else ''}) ~ GP(0, k())\ny[t] ~ Normal(f, 1)\n"
-        declarations = compile_text(text)
-        latent, t = declarations.latents["f"], Translator(declarations, {})
-        return canonical(latent.kernel, Space.of(t, latent)).form
-
-    assert f"(a[{most}] - b[{most}])**2" in str(form(most))
-    with pytest.raises(GpdslError, match=f"{most}"):
-        form(most + 1)
+def test_a_mean_over_columns_leaves_out_the_levels(over: str, columns: int, levels: bool) -> None:
+    """The value of an index stands in a column of its own, over which no formula goes."""
+    head = "kernel k[d, e](a, b; w) = w[d] * w[e]" if levels else "kernel k(a, b) = 2"
+    declarations = compile_text(
+        f"model m\nindex t in 1..3\n{head} * exp(-mean((a - b)^2))\ninput x : real\ninput v : real[2]\n"
+        f"input z : real[3]\noutput y[t] : real\nparam w[t] : positive = 1\n"
+        f"latent f({over}{', t' if levels else ''}) ~ GP(0, k())\ny[t] ~ Normal(f, 1)\n"
+    )
+    latent, t = declarations.latents["f"], Translator(declarations, {})
+    form: Any = canonical(latent.kernel, Space.of(t, latent)).form
+    formula = (form.kernel if levels else form).formula
+    # The sum is written as a symbol of its own, or as the square of a distance.
+    (total,) = [each for each in formula.expression.free_symbols if each.name.startswith("sum#") or each == DISTANCE]
+    square = total**2 if total == DISTANCE else total
+    rate = -sp.diff(formula.expression, total) / formula.expression / sp.diff(square, total)
+    assert sp.simplify(rate) == sp.Rational(1, columns)
