@@ -42,8 +42,11 @@ TAILS = 6.0
 MOVES = 2
 """Of everything, and of the parameters alone, between two draws."""
 
-LOOKS = (0.2, 0.4, 0.6, 0.8, 1.0)
+LOOKS = tuple((number + 1) / 12 for number in range(12))
 """Shares of the warm-up after which the Gaussian is looked at again; after the last it stays."""
+
+ALIKE = 5
+"""Draws of chains that warm up that tell, about, as much as one of its own would."""
 
 CORRELATED = 500
 """Numbers up to which the correlations of all are learnt, not only those of the parameters."""
@@ -84,9 +87,9 @@ class Shape:
     def learnt_from(self, draws: Float[np.ndarray, "draws numbers"]) -> Shape:
         """Mean and covariance of draws, as far as these are many; otherwise what was known before."""
         own = draws[:, : len(self.mean)]
-        share = len(own) / (len(own) + own.shape[1])
+        share = len(own) / (len(own) + ALIKE * own.shape[1])
         covariance = share * np.atleast_2d(np.cov(own.T)) + (1 - share) * self.root @ self.root.T
-        return Shape(own.mean(axis=0), np.linalg.cholesky(covariance))
+        return Shape(share * own.mean(axis=0) + (1 - share) * self.mean, np.linalg.cholesky(covariance))
 
 
 @dataclass
