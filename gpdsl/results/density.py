@@ -89,13 +89,13 @@ FOLDED = 1 << 16
 RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
 
 
-def log_predictive(beliefs: Beliefs) -> Float[np.ndarray, "rows"]:
-    """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs."""
+def log_predictive(beliefs: Beliefs, rough: bool = False) -> Float[np.ndarray, "rows"]:
+    """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs; `rough` for one of many."""
     if is_opaque(beliefs.program):
         return _combine(beliefs, log_average(opaque_log_densities(beliefs)))
     size = max(FOLDED // len(beliefs.weights), 1)
     some = [beliefs.part(slice(at, at + size)) for at in range(0, beliefs.count, size)]
-    found = [_of_folded(part.folded(), beliefs.rough).reshape(-1, part.count) for part in some]
+    found = [_of_folded(part.folded(), rough or beliefs.rough).reshape(-1, part.count) for part in some]
     return _combine(beliefs, np.concatenate(found, axis=1))
 
 

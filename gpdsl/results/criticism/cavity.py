@@ -12,6 +12,8 @@ Mononen, Tolvanen, Sivula and Winther (2016, section 3.3), without a fit for eac
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.natural.sites import site_target
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, parts
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table, with_sums
 from gpdsl.program.program import Program, take_rows
@@ -30,6 +33,9 @@ SAMPLES = 1024
 
 LEAST = 1e-9
 """Share of the precision of a direction that has to remain without the row."""
+
+MOST_AMONG = 400
+"""Rows up to which a draw is looked at without each of them: a matrix of all is inverted."""
 
 NUMBERS_AT_ONCE = 4_000_000
 """Covariances that are held at a time."""
@@ -63,6 +69,52 @@ def cavities(beliefs: Beliefs, at_rows: Posterior) -> tuple[Marginals, Bool[np.n
     dtype = q.mean.dtype
     among = None if covariance is None else jnp.asarray(covariance[None], dtype)
     return Marginals(jnp.asarray(mean[None], dtype), jnp.asarray(variance[None], dtype), among), sound
+
+
+def among_others(beliefs: Beliefs, at_rows: Posterior) -> Marginals | None:
+    """What the values that a draw has at all other rows say of each row, by the prior: means and variances.
+
+    A draw knows f = A w at the rows, w ~ N(0, I), latent by latent. Without row n it knows w but for its part along
+    b_n = (A^-1)_n, so that f_n ~ N(f_n - b_n'w / |b_n|^2, 1 / |b_n|^2), eq. 5.12 of Rasmussen and Williams (2006) for a
+    matrix K = A A' (integrated importance sampling: Li, Qiu and Feng 2016). A row whose value follows from those of
+    others stays as it is. None for rows that read a latent at several places, or sums of latents, and for many rows.
+    """
+    program, q = beliefs.program, beliefs.marginals
+    if program.mixing or program.latents != len(basis_columns(program)) or beliefs.count > MOST_AMONG:
+        return None
+    if any(group.per_row or len(group.readings.basis) > 1 for group in program.groups):
+        return None
+    maps = _maps(beliefs, at_rows)
+    mean, variance, column = np.array(q.mean[0], float), np.array(q.variance[0], float), 0
+    for own, features in zip(at_rows.q, maps, strict=True):
+        for w, a in zip(np.asarray(own.mean[0], float), features, strict=True):
+            b = np.linalg.pinv(a)
+            length = np.sum(b**2, axis=0)
+            alone = np.einsum("nm,mn->n", a, b) > 1.0 - 1e-6
+            mean[:, column] -= np.where(alone, b.T @ w / length, 0.0)
+            variance[:, column] += np.where(alone, 1.0 / length, 0.0)
+            column += 1
+    dtype = q.mean.dtype
+    return Marginals(jnp.asarray(mean[None], dtype), jnp.asarray(variance[None], dtype), None)
+
+
+def _maps(beliefs: Beliefs, at_rows: Posterior) -> list[Float[np.ndarray, "latents rows values"]]:
+    """By groups, what each latent's value at each row takes of its w."""
+    program, found = beliefs.program, []
+    for number, own in enumerate(at_rows.q):
+        latents, size = own.mean.shape[1:]
+        moved = np.concatenate([np.zeros((1, size)), np.eye(size)])
+        units = []
+        for place, each in enumerate(at_rows.q):
+            mean = np.zeros((size + 1, *each.mean.shape[1:]))
+            if place == number:
+                mean += moved[:, None]
+            units.append(Whitened(mean, np.zeros((*mean.shape, 1))))
+        several = replace(at_rows, q=units, weights=np.full(size + 1, 1.0 / (size + 1)))
+        mean = np.asarray(several.marginals(program, beliefs.rows, beliefs.count).mean, float)
+        first = sum(group.size for group in program.groups[:number])
+        found.append(np.moveaxis(mean[1:] - mean[0], 0, -1).swapaxes(0, 1)[first : first + latents])
+    return found
 
 
 def _slopes(beliefs: Beliefs) -> Marginals:

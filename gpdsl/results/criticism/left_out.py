@@ -21,7 +21,7 @@ from gpdsl.inference.posteriors.posterior import Posterior, by_parts
 from gpdsl.inference.smoothing import smoothed
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
-from gpdsl.results.criticism.cavity import cavities
+from gpdsl.results.criticism.cavity import among_others, cavities
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
@@ -145,7 +145,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
         several = list(_settings(fit, beliefs))
         gaussian = _leaves_sites(fit, beliefs)
         found = [_one_setting(each, at, gaussian) for each, at in several]
-        itself = np.stack([_log_densities(each) for each, _ in several])
+        itself = np.stack([_log_densities(each, _known(at)) for each, at in several])
     base = _log_weights(fit)
     each = np.stack([values for values, _, _ in found])
     log_weights, k = _reweighted(base, each)
@@ -242,8 +242,12 @@ def _one_setting(
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"], Beliefs | None]:
     """log p(y_n | the other rows), Pareto's k where draws were weighted, and what the others say where it is known."""
     count, nothing = beliefs.count, np.full(beliefs.count, np.nan)
-    if not beliefs.program.latents or _known(at_rows):
+    if not beliefs.program.latents:
         return _log_densities(beliefs), nothing, beliefs
+    if _known(at_rows):
+        among = among_others(beliefs, at_rows)
+        others = beliefs if among is None else replace(beliefs, marginals=among, blocks=None)
+        return _log_densities(others, among is None), nothing, others
     if not gaussian:
         found = by_parts(count, lambda _, rows: _by_draws(beliefs.part(rows)), 1)
         return found[0], found[1], None
@@ -256,9 +260,9 @@ def _one_setting(
     return values, k, without
 
 
-def _log_densities(beliefs: Beliefs) -> Float[np.ndarray, " rows"]:
-    """log p(y_n) of every row under what is believed of its latents."""
-    return by_parts(beliefs.count, lambda _, rows: log_predictive(beliefs.part(rows)))
+def _log_densities(beliefs: Beliefs, rough: bool = False) -> Float[np.ndarray, " rows"]:
+    """log p(y_n) of every row under what is believed of its latents; `rough` for one of many draws."""
+    return by_parts(beliefs.count, lambda _, rows: log_predictive(beliefs.part(rows), rough))
 
 
 def _known(at_rows: Posterior) -> bool:
