@@ -222,13 +222,15 @@ COVARIANCE = 2 * np.exp(-0.5 * ((FEW["x"][:, None] - FEW["x"]) / 0.6) ** 2)
 
 
 def test_rows_are_left_out_of_draws_by_what_the_others_say_of_them_by_the_prior() -> None:
-    fit = gpdsl.compile(SQUARE).fit(FEW, engine="mcmc", chains=1, draws=4, warm_up=20, diagnose="no")
-    inverse, root = np.linalg.inv(COVARIANCE), np.linalg.cholesky(COVARIANCE)
-    left, variance = fit.loo(FEW).left, 1 / np.diag(inverse)
+    x, n = np.array([-1.0, 0.0, 0.3, 1.5]), np.array([0, 3, 2, 6])
+    fit = gpdsl.compile(COUNTS).fit({"x": x, "n": n}, engine="mcmc", chains=2, draws=5, warm_up=20, diagnose="no")
+    left = fit.loo({"x": x, "n": n}).left
     for beliefs, own in zip(left, fit.settings.posteriors(fit.at_rows), strict=True):  # type: ignore[union-attr]
-        f = root @ own.q[0].mean[0, 0]
-        np.testing.assert_allclose(beliefs.marginals.variance[0, :, 0], variance, rtol=1e-5)
-        np.testing.assert_allclose(beliefs.marginals.mean[0, :, 0], 0.3 + f - variance * (inverse @ f), atol=1e-5)
+        covariance = float(own.parameters["s"]) ** 2 * np.exp(-abs(x[:, None] - x))
+        inverse, f = np.linalg.inv(covariance), np.linalg.cholesky(covariance) @ own.q[0].mean[0, 0]
+        variance = 1 / np.diag(inverse)
+        np.testing.assert_allclose(beliefs.marginals.variance[0, :, 0], variance, rtol=1e-6)
+        np.testing.assert_allclose(beliefs.marginals.mean[0, :, 0], f - variance * (inverse @ f), atol=1e-6)
 
 
 @pytest.mark.slow

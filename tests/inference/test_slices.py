@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.inference.mcmc import slices
 from gpdsl.inference.mcmc.slices import Chain, Shape
 
 X = np.array([-1.0, 0.0, 0.7, 1.5])
@@ -120,7 +121,7 @@ def test_places_where_a_function_fails_have_no_density() -> None:
     np.testing.assert_allclose(np.sqrt(latent.variance("f")), sd, rtol=0.15)
 
 
-@pytest.mark.parametrize("budget, note", [(2_000, "warmed up"), (22_000, "draws of each chain")])
+@pytest.mark.parametrize("budget, note", [(9_000, "warmed up"), (22_000, "draws of each chain")])
 def test_a_budget_of_evaluations_is_never_passed(budget: int, note: str) -> None:
     calls = [0]
 
@@ -132,6 +133,24 @@ def test_a_budget_of_evaluations_is_never_passed(budget: int, note: str) -> None
     fit = model.fit(SEEN, **ASKED, evaluations=budget, diagnose="no")
     assert 0.9 * budget < calls[0] <= budget
     assert any(note in each for each in fit.notes), fit.notes
+
+
+def test_a_budget_that_cannot_pay_for_the_first_draw_is_refused() -> None:
+    model = gpdsl.compile(COUNTS, externals={"response": np.exp})
+    with pytest.raises(gpdsl.GpdslError, match="= 300: 4 chains take 4,800 at least before their first draw"):
+        model.fit(SEEN, **ASKED, evaluations=300)
+
+
+def test_one_chain_with_hardly_a_draw_to_learn_from_goes_on() -> None:
+    few = {**ASKED, "chains": 1, "draws": 4, "warm_up": 20, "diagnose": "no"}
+    fit = gpdsl.compile(COUNTS, externals={"response": np.exp}).fit(SEEN, **few)
+    assert fit.settings is not None and np.isfinite(fit.settings.statistics["lp"]).all()
+
+
+def test_the_search_is_kept_where_chains_can_begin_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices.Called, "log_densities", lambda self, x: np.full(len(x), -np.inf))
+    fit = gpdsl.compile(COUNTS, externals={"response": np.exp}).fit(SEEN, **ASKED)
+    assert fit.settings is None and any("no draw was kept" in note for note in fit.notes)
 
 
 def test_jumps_are_moved_through() -> None:

@@ -215,7 +215,9 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
     doubts = []
     if round(found.r_hat, 3) > AGREED and count > 1:
         more = "ask for more draws"
-        if found.r_hat > APART:
+        if chains.sliced:
+            more = f"{more}, or for a longer warm_up"
+        elif found.r_hat > APART:
             more = f"{more}; where the posterior has separate modes, chains stay apart: try posterior = corrected"
         doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): {more}")
     if min(found.bulk, found.tail) < ENOUGH:

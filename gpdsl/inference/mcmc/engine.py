@@ -22,7 +22,7 @@ from gpdsl.inference.integrated import Integrated, log_volume
 from gpdsl.inference.log_joint import LogJoint, jumping
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.chains import Chains, Position, agreement, known_at, no_u_turn, told
-from gpdsl.inference.mcmc.slices import Called
+from gpdsl.inference.mcmc.slices import Called, Nowhere
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.options import Options
@@ -98,8 +98,13 @@ NONE_KEPT = f"interrupted before the chains had ended: {FOUND}"
 
 NONE_PAID = f"the budget of evaluations ended before the chains had warmed up: {FOUND}; allow more evaluations"
 
-A_DRAW = 8
-"""Densities that a draw by slices takes, about."""
+A_DRAW, LEAST_A_DRAW = 8, 2
+"""Densities that a draw by slices takes, about and at least."""
+
+NO_BEGINNING = (
+    "the functions fail, or the density is 0, at all places next to these values where chains were to begin: "
+    f"{FOUND}; compare policy = penalise with a function that has values everywhere, or init nearer to where it has"
+)
 
 OF_SEARCH = 4
 """Part of a budget of evaluations that the search may take."""
@@ -112,6 +117,7 @@ def plan_mcmc(others: Sequence[Planner], program: Program, data: Data, options: 
         raise GpdslError(f"engine = mcmc does not cover this fit: {reason}")
     budget, account = options.evaluations, program.account
     if budget is not None:
+        _afford(program, options, data.rows)
         budget = -(-budget // OF_SEARCH)
         if account is not None:
             account.budget = budget
@@ -142,6 +148,19 @@ def _against(program: Program, data: Data, options: Options) -> str:
     if options.posterior != "auto" or options.optimizer != "auto" or options.schedule != "joint":
         return "it has no family of q and no optimiser of its own: leave posterior, optimizer and schedule out"
     return ""
+
+
+def _afford(program: Program, options: Options, rows: int) -> None:
+    """Raise GpdslError for a budget of evaluations that cannot pay for the draws that tune the chains."""
+    count, warm_up, draws = _asked(options)
+    each = rows * len(program.uses()) * count
+    least, usual = warm_up * LEAST_A_DRAW * each, (warm_up + draws) * A_DRAW * each
+    if options.evaluations is not None and options.evaluations * (OF_SEARCH - 1) < OF_SEARCH * least:
+        raise GpdslError(
+            f"evaluations = {options.evaluations}: {count} chains take {least:,} at least before their first "
+            f"draw, beside a quarter for the search, and about {usual:,} in all; allow more, or ask for fewer chains, "
+            "a shorter warm_up or fewer rows"
+        )
 
 
 def by_values(program: Program) -> bool:
@@ -182,6 +201,8 @@ def sampled(result: Result, options: Options, rows: int, monitor: Monitor) -> Re
             results = tuple(target.at(chains.at(chain, int(draw))) for chain in range(count) for draw in kept)
     except KeyboardInterrupt:
         return replace(result, interrupted=True, notes=(*result.notes, NONE_KEPT))
+    except Nowhere:
+        return replace(result, notes=(*result.notes, NO_BEGINNING))
     except Spent:
         return replace(result, notes=(*result.notes, NONE_PAID))
     found = agreement({str(n): leaf for n, leaf in enumerate(jax.tree.leaves(chains.positions))})

@@ -55,7 +55,12 @@ WIDEST = 4000
 """Values of all latents together, at most: a matrix of them is taken."""
 
 TRIES, NEARER = 20, 0.7
-"""Places at which a chain may try to begin, each nearer to where the search has ended."""
+"""Places at which a chain may try to begin, nearer to where the search has ended and farther from it in turn."""
+
+
+class Nowhere(Exception):
+    """The density is 0 wherever chains tried to begin."""
+
 
 Vector = Float[np.ndarray, " numbers"]
 
@@ -87,6 +92,8 @@ class Shape:
     def learnt_from(self, draws: Float[np.ndarray, "draws numbers"]) -> Shape:
         """Mean and covariance of draws, as far as these are many; otherwise what was known before."""
         own = draws[:, : len(self.mean)]
+        if len(own) < LEAST:
+            return self
         share = len(own) / (len(own) + ALIKE * own.shape[1])
         covariance = share * np.atleast_2d(np.cov(own.T)) + (1 - share) * self.root @ self.root.T
         return Shape(share * own.mean(axis=0) + (1 - share) * self.mean, np.linalg.cholesky(covariance))
@@ -155,7 +162,7 @@ class Called:
     def sample(self, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]) -> Chains:
         """Draws of all chains, fewer where the budget of evaluations ends.
 
-        Raises Spent where it ends before there are any, and GpdslError where the density is 0 wherever they begin.
+        Raises Spent where it ends before there are any, and Nowhere where the density is 0 wherever they begin.
         """
         account, allowed = self.problem.program.account, self.problem.options.evaluations
         if account is not None and allowed is not None:
@@ -248,17 +255,15 @@ class Called:
         places, values = np.tile(end, (count, 1)), np.full(count, -np.inf)
         for tried in range(TRIES):
             for number in np.flatnonzero(~np.isfinite(values)).tolist():
-                places[number] = end + NEARER**tried * sd * streams[number].standard_normal(len(end))
+                far = NEARER ** (tried if tried % 2 == 0 else -0.25 * tried)
+                places[number] = end + far * sd * streams[number].standard_normal(len(end))
             values = np.where(np.isfinite(values), values, self.log_densities(places))
             if np.isfinite(values).all():
                 sizes = [size for size in dict.fromkeys([len(end), len(self.first)]) if size]
                 shapes = [Shape(end[:size], np.diag(sd[:size])) for size in sizes]
                 own = zip(places, values.tolist(), streams, strict=True)
                 return [Chain(x, value, shapes, rng) for x, value, rng in own]
-        raise GpdslError(
-            "engine = mcmc: functions fail or the density is 0 next to the end of the search, where chains begin: "
-            "look at the same fit without engine = mcmc"
-        )
+        raise Nowhere
 
 
 def learn(draws: Sequence[Vector], running: Sequence[Chain]) -> None:

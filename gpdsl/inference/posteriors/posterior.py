@@ -195,7 +195,8 @@ class Posterior:
         compute, numbers = self._compiled("marginals_at", program), self.numbers
         found, most = [], self.rows_at_once(program)
         if count < most:
-            whole = compute(take_rows(rows, filled_up(count, min(few_sizes(count), most))), *numbers)
+            size = count if any(group.per_row for group in program.groups) else min(few_sizes(count), most)
+            whole = compute(take_rows(rows, filled_up(count, size)), *numbers)
             return as_numpy(whole).part(slice(0, count))
         for index, skip in parts(count, most):
             chunk = as_numpy(compute(take_rows(rows, index), *numbers))

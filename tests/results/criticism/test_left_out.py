@@ -272,3 +272,15 @@ def test_places_of_classes_that_two_readings_of_a_latent_tell() -> None:
     low, high = np.where(y > 0, 1 - own, 0), np.where(y > 0, 1, own)
     assert np.all(places >= low - 1e-9) and np.all(places <= high + 1e-9)
     assert np.all(np.ptp(places, axis=0) > 0.8 * own)
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_rows_with_variables_of_their_own_are_left_out(count: int) -> None:
+    """Noise that is a variable of each row, whatever the number of rows."""
+    x, y = np.array([-1.0, 0.2, 1.5, 0.3, 0.8])[:count], np.array([1.5, 0.6, -0.8, 0.2, 0.4])[:count]
+    text = (
+        "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nrow e ~ Normal(0, 0.5)\ny ~ Normal(f + e, 0.3)"
+    )
+    whole = text.replace("row e ~ Normal(0, 0.5)\n", "").replace("f + e, 0.3", "f, sqrt(0.34)")
+    apart, together = (gpdsl.compile(each).fit({"x": x, "y": y}).loo({"x": x, "y": y}) for each in (text, whole))
+    np.testing.assert_allclose(apart.pointwise, together.pointwise, atol=1e-4)
