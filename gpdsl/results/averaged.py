@@ -140,8 +140,21 @@ class Averaged(Prediction):
         return lambda y: _between(quantiles, deviates, y)
 
     def error(self, name: str, of: str | float = "mean") -> np.ndarray:
-        """Standard error as that of one setting, of the most weight; see `Prediction.error`."""
-        return self.settings[int(np.argmax(self.weights))].error(name, of)
+        """Standard error: that of one setting, of the most weight, and of a mean or variance over finitely many draws.
+
+        Weighted settings that are no draws have no such error, and of a quantile there is the former alone. See
+        `Prediction.error`.
+        """
+        own = self.settings[int(np.argmax(self.weights))].error(name, of)
+        fit = None if self.origin is None else self.origin.fit
+        if fit is None or fit.settings is None or not fit.options.drawn or of not in ("mean", "variance"):
+            return own
+        each = np.stack([one.mean(name) for one in self.settings])
+        if of == "variance":
+            apart = (each - np.tensordot(self.weights, each, axes=1)) ** 2
+            each = apart + np.stack([one.variance(name) for one in self.settings])
+        spread = np.tensordot(self.weights, (each - np.tensordot(self.weights, each, axes=1)) ** 2, axes=1)
+        return np.hypot(own, np.sqrt(spread / min(1.0 / np.sum(self.weights**2), fit.settings.effective)))
 
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:

@@ -224,6 +224,10 @@ COVARIANCE = 2 * np.exp(-0.5 * ((FEW["x"][:, None] - FEW["x"]) / 0.6) ** 2)
 def test_rows_are_left_out_of_draws_by_what_the_others_say_of_them_by_the_prior() -> None:
     x, n = np.array([-1.0, 0.0, 0.3, 1.5]), np.array([0, 3, 2, 6])
     fit = gpdsl.compile(COUNTS).fit({"x": x, "n": n}, engine="mcmc", chains=2, draws=5, warm_up=20, diagnose="no")
+    prediction = fit.predict({"x": x})
+    means = np.stack([own.mean("f") for own in prediction.settings])  # type: ignore[attr-defined]
+    assert fit.settings is not None
+    np.testing.assert_allclose(prediction.error("f"), means.std(axis=0) / np.sqrt(min(10, fit.settings.effective)))
     left = fit.loo({"x": x, "n": n}).left
     for beliefs, own in zip(left, fit.settings.posteriors(fit.at_rows), strict=True):  # type: ignore[union-attr]
         covariance = float(own.parameters["s"]) ** 2 * np.exp(-abs(x[:, None] - x))
