@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.attempts import attempt
+from gpdsl.inference.attempts import _repeated, attempt
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
 from gpdsl.program.cache import precision
@@ -214,3 +214,11 @@ def test_random_starts_that_disagree_are_said(ends: list[float], said: bool, rng
         found = attempt(problem_of(MIXING.format(start=" = 0"), {"x": x, "y": y}), engine)
     assert found.elbo == max(ends)
     assert any("another seed may end higher" in note for note in found.notes) == said
+
+
+def test_slices_that_start_alike_are_told_by_the_size_of_each_number() -> None:
+    """Within a millionth of the largest number of a column, and not of its smallest."""
+    values = np.array([[1e6, 2.0], [1e6 + 0.5, 2.0], [0.0, 2.0]])
+    np.testing.assert_array_equal(_repeated(values, 0), [[True, True], [True, True], [False, False]])
+    np.testing.assert_array_equal(_repeated(values, 1), np.zeros((3, 2), bool))
+    np.testing.assert_array_equal(_repeated(np.array([[1.0, 1.1, 1.0]]), 1), [[True, False, True]])
