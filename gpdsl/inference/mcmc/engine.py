@@ -106,6 +106,9 @@ NO_BEGINNING = (
     f"{FOUND}; compare policy = penalise with a function that has values everywhere, or init nearer to where it has"
 )
 
+WITH_SITES = {"natural", "simulated natural", "stochastic natural"}
+"""Searches whose result has a Gaussian site for each row."""
+
 OF_SEARCH = 4
 """Part of a budget of evaluations that the search may take."""
 
@@ -126,6 +129,8 @@ def plan_mcmc(others: Sequence[Planner], program: Program, data: Data, options: 
     )
     planned = next(found for each in others if (found := each(program, data, plain, start)) is not None)
     if by_values(program):
+        if planned.engine.name not in WITH_SITES:
+            raise GpdslError(f"engine = mcmc begins with sites of rows here, which {planned.engine.name} has not")
         return replace(planned, engine=replace(planned.engine, target=Called))
     if planned.engine.profiled is None:
         raise GpdslError(f"engine = mcmc begins with natural gradients, and not with {planned.engine.name}")
