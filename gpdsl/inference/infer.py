@@ -23,7 +23,7 @@ from gpdsl.inference.fields.plan import explain_fields, infer_fields
 from gpdsl.inference.fineness import finely
 from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.mcmc.engine import explain_chains
+from gpdsl.inference.mcmc.engine import explain_chains, of_search
 from gpdsl.inference.mixtures import attempt_mixture, exact_parameters
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.over_parameters.engine import explain_gaussian
@@ -66,8 +66,8 @@ def infer(
     Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite, and
     KeyboardInterrupt when the user stops it before there is anything to return.
     """
-    if program.account is not None and options.evaluations is not None:
-        program.account.budget = options.evaluations
+    if program.account is not None and (budget := of_search(options)) is not None:
+        program.account.budget = budget
     if program.fields:
         return infer_fields(program, data, options, callback, start, keep)
     if start is not None:

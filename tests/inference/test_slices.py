@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.mcmc import slices
+from gpdsl.inference.mcmc import engine, slices
 from gpdsl.inference.mcmc.slices import Chain, Shape
 
 X = np.array([-1.0, 0.0, 0.7, 1.5])
@@ -170,6 +170,20 @@ def test_jumps_are_moved_through() -> None:
     latent = fit.predict({"x": X})
     np.testing.assert_allclose(latent.mean("f"), mean, atol=0.2 * sd.max())
     np.testing.assert_allclose(np.sqrt(latent.variance("f")), sd, rtol=0.15)
+
+
+@pytest.mark.parametrize("law", ["Normal(response(f), 1)", "Normal(floor(f), 1)"])
+def test_inducing_points_are_refused_for_what_they_leave_open(law: str) -> None:
+    text = "input x : real\noutput y : real\nexternal response(level: real) -> real\nlatent f(x) ~ GP(0, RBF(1))\n"
+    model = gpdsl.compile(f"{text}y ~ {law}", externals={"response": np.exp})
+    with pytest.raises(gpdsl.GpdslError, match="leave inducing out"):
+        model.fit({"x": X, "y": X}, **ASKED, inducing=2)
+
+
+def test_values_of_which_a_matrix_is_too_large_are_refused_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "WIDEST", 3)
+    with pytest.raises(gpdsl.GpdslError, match="4 values of the latents, .*: take fewer rows, 3 values at most"):
+        gpdsl.compile(COUNTS, externals={"response": np.exp}).fit(SEEN, **ASKED)
 
 
 def test_the_plan_tells_of_the_chains(explained: Callable[[str], str]) -> None:

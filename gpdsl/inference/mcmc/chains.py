@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Shaped
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.images import Images
-from gpdsl.inference.integrated import STATISTICS
-from gpdsl.inference.log_joint import LogJoint
+from gpdsl.inference.integrated import STATISTICS, log_volume
+from gpdsl.inference.log_joint import Learnt, LogJoint
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_numpy
 
@@ -170,6 +170,11 @@ def _moved(start: Position, key: Array) -> Position:
     return jax.tree.unflatten(tree, moved)
 
 
+def log_prior(joint: LogJoint, learnt: Learnt, white: Float[Array, " D"]) -> Float[Array, ""]:
+    """Of the parameters on the real line and of w, up to a constant."""
+    return joint.log_prior(learnt) + log_volume(joint.problem.program, learnt) - 0.5 * jnp.sum(white**2)
+
+
 def known_at(joint: LogJoint, position: Position) -> Result:
     """What a draw of parameters and w says: latents that are known at the rows."""
     q = [Whitened(mean, np.zeros((*mean.shape, 1), mean.dtype)) for mean in joint.apart(position["white"])]
@@ -229,31 +234,3 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
             "scales away from 0 help, or a longer warm_up"
         )
     return about, tuple(doubts)
-
-
-# Elliptical slice sampling: one move of z under a log density times N(z; 0, I), without a step size or a gradient.
-#
-# Murray, Adams and MacKay (2010), figure 2.
-
-
-def moved(density: Callable[[Array], Array], z: Float[Array, " D"], key: Array) -> Float[Array, " D"]:
-    """The next place of a chain that keeps the distribution."""
-    aside, level, angle, rest = jax.random.split(key, 4)
-    other = jax.random.normal(aside, z.shape, z.dtype)
-    least = density(z) + jnp.log(jax.random.uniform(level, dtype=z.dtype))
-    first = 2 * jnp.pi * jax.random.uniform(angle, dtype=z.dtype)
-
-    def at(angle: Array) -> Array:
-        return z * jnp.cos(angle) + other * jnp.sin(angle)
-
-    def below(state: Any) -> Array:
-        return ~(density(at(state[0])) > least)
-
-    def shrunk(state: Any) -> Any:
-        angle, low, high, key = state
-        low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
-        key, own = jax.random.split(key)
-        return low + (high - low) * jax.random.uniform(own, dtype=z.dtype), low, high, key
-
-    found, *_ = jax.lax.while_loop(below, shrunk, (first, first - 2 * jnp.pi, first, rest))
-    return at(found)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -21,8 +20,8 @@ from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import Integrated, log_volume
 from gpdsl.inference.log_joint import LogJoint, jumping
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.mcmc.chains import Chains, Position, agreement, known_at, no_u_turn, told
-from gpdsl.inference.mcmc.slices import Called, Nowhere
+from gpdsl.inference.mcmc.chains import Chains, Position, agreement, known_at, log_prior, no_u_turn, told
+from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.options import Options
@@ -69,9 +68,8 @@ class Joint:
 
     def log_density(self, position: Position, data: Any) -> Float[Array, ""]:
         """The log joint density."""
-        learnt, white, joint = position["learnt"], position["white"], self.joint
-        prior = joint.log_prior(learnt) + log_volume(joint.problem.program, learnt) - 0.5 * jnp.sum(white**2)
-        return joint.log_likelihood(learnt, white, data) + prior
+        learnt, white = position["learnt"], position["white"]
+        return self.joint.log_likelihood(learnt, white, data) + log_prior(self.joint, learnt, white)
 
     def sample(self, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]) -> Chains:
         """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges of latents make of one."""
@@ -118,23 +116,35 @@ def plan_mcmc(others: Sequence[Planner], program: Program, data: Data, options: 
     reason = _against(program, data, options)
     if reason:
         raise GpdslError(f"engine = mcmc does not cover this fit: {reason}")
-    budget, account = options.evaluations, program.account
-    if budget is not None:
-        _afford(program, options, data.rows)
-        budget = -(-budget // OF_SEARCH)
-        if account is not None:
-            account.budget = budget
+    _afford(program, options, data.rows)
     plain = replace(
-        options, engine="vi", inducing=options.inducing or 0, batch=0, hyperparameters="point", evaluations=budget
+        options,
+        engine="vi",
+        inducing=options.inducing or 0,
+        batch=0,
+        hyperparameters="point",
+        evaluations=of_search(options),
     )
     planned = next(found for each in others if (found := each(program, data, plain, start)) is not None)
     if by_values(program):
+        values = sum(group.size * len(z) for group, z in zip(program.groups, planned.inducing, strict=True))
+        if values > WIDEST:
+            raise GpdslError(
+                f"engine = mcmc does not cover this fit: {values} values of the latents, of which a matrix is taken: "
+                f"take fewer rows, {WIDEST} values at most"
+            )
         if planned.engine.name not in WITH_SITES:
             raise GpdslError(f"engine = mcmc begins with sites of rows here, which {planned.engine.name} has not")
         return replace(planned, engine=replace(planned.engine, target=Called))
     if planned.engine.profiled is None:
         raise GpdslError(f"engine = mcmc begins with natural gradients, and not with {planned.engine.name}")
     return replace(planned, engine=replace(planned.engine, target=Collapsed if planned.choice.exact else Joint))
+
+
+def of_search(options: Options) -> int | None:
+    """The evaluations of a budget that a search may spend: chains after it have the rest."""
+    budget = options.evaluations
+    return budget if budget is None or options.engine != "mcmc" else -(-budget // OF_SEARCH)
 
 
 def _against(program: Program, data: Data, options: Options) -> str:
@@ -148,7 +158,7 @@ def _against(program: Program, data: Data, options: Options) -> str:
             f"{data.rows} rows, where each step of a chain factorises a matrix of all: take {LARGEST} of them, or "
             "inducing points, as inducing = 100"
         )
-    if options.inducing and program.sampled:
+    if options.inducing and (program.sampled or by_values(program)):
         return "what inducing points leave open of an observation would be sampled in every step: leave inducing out"
     if options.posterior != "auto" or options.optimizer != "auto" or options.schedule != "joint":
         return "it has no family of q and no optimiser of its own: leave posterior, optimizer and schedule out"

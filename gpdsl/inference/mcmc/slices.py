@@ -19,14 +19,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
-from gpdsl.errors import GpdslError
 from gpdsl.forward.accounting import Stopped
 from gpdsl.forward.mistakes import EverythingFailed
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.inference.images import images_of
-from gpdsl.inference.integrated import log_volume
 from gpdsl.inference.log_joint import Learnt, LogJoint, together
-from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at
+from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at, log_prior
 from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.sites import whitened_posterior
 from gpdsl.inference.opaque.budget import Spent, require
@@ -136,19 +134,21 @@ class Chain:
             angle = low + (high - low) * rng.random()
 
 
+Place = tuple[Position, Float[Array, "rows columns"], Float[Array, ""]]
+"""Parameters and w, what every row reads of the latents, and log |R|."""
+
+
 class Called:
     """p(parameters, w | y) by values alone: all chains have their next places evaluated together."""
 
     def __init__(self, problem: Problem, result: Result) -> None:
         self.problem, self.joint = problem, LogJoint(problem)
         program, self.sites = problem.program, result.sites
-        if self.joint.dimension > WIDEST:
-            raise GpdslError(f"engine = mcmc: {self.joint.dimension} values of latents, expected at most {WIDEST}")
         self.found: Learnt = as_arrays(dict(result.parameters), problem.options.dtype)
         self.first = np.concatenate([*map(np.ravel, self.found.values()), np.empty(0)]).astype(float)
+        self._places = jit(jax.vmap(self._place, (0, None)))
         self._arguments = {use.key: jit(jax.vmap(self._passed(use), (0, 0, None))) for use in program.uses()}
         self._density = jit(jax.vmap(self._log_density, (0, 0, None)))
-        self._places = jit(jax.vmap(self._place, (0, None)))
 
     @property
     def data(self) -> Any:
@@ -189,8 +189,8 @@ class Called:
         made = min(made, draws)
         every = [chain.draws[start : start + made] for chain, start in zip(running, ready, strict=True)]
         x, value, taken = (np.array([[draw[part] for draw in each] for each in every]) for part in range(3))
-        places = self._places(x.reshape(-1, x.shape[-1]), self.data)
-        positions, log_root = jax.tree.map(lambda a: np.asarray(a).reshape(chains, made, *a.shape[1:]), places)
+        known = self._places(x.reshape(-1, x.shape[-1]), self.data)
+        positions, _, log_root = jax.tree.map(lambda a: np.asarray(a).reshape(chains, made, *a.shape[1:]), known)
         said = {"diverging": np.zeros(value.shape, int), "lp": value - log_root, "n_steps": taken}
         found = Chains(positions, said)
         return found if self.problem.program.uses() else found.in_all(images_of(self.joint, self.found), seed)
@@ -200,9 +200,11 @@ class Called:
         program = self.problem.program
         require(program, len(x) * self.problem.count * len(program.uses()))
 
+        place = self._places(x, self.data)
+
         def give(use: ExternalUse, known: Values) -> list[Array]:
             known = {key: value for key, value in known.items() if key != FAILED}
-            return self._arguments[use.key](x, known, self.data)  # type: ignore[no-any-return]
+            return self._arguments[use.key](place, known, self.joint.data)  # type: ignore[no-any-return]
 
         try:
             values = evaluate_externals(program, program.uses(), give)
@@ -213,11 +215,10 @@ class Called:
             account.fault = None
             return np.full(len(x), -np.inf)
         failed = np.asarray(values.pop(FAILED, jnp.zeros((len(x), 1)))).any(axis=1)
-        found = np.asarray(self._density(x, values, self.data), float)
+        found = np.asarray(self._density(place, values, self.joint.data), float)
         return np.where(failed | ~np.isfinite(found), -np.inf, found)
 
-    def _place(self, x: Float[Array, " numbers"], data: Any) -> tuple[Position, Float[Array, ""]]:
-        """Parameters and w, and log |R|."""
+    def _place(self, x: Float[Array, " numbers"], data: Any) -> Place:
         (rows, inducing), sites = data
         x, learnt, start = jnp.asarray(x, self.problem.options.dtype), {}, 0
         for name, found in self.found.items():
@@ -225,27 +226,23 @@ class Called:
         point = outer_point(self.problem, learnt, inducing)
         mean, root = together(whitened_posterior(setting_of(self.problem, point, inducing, rows), sites))
         white = mean + root @ x[start:]
-        return {"learnt": learnt, "white": white}, jnp.linalg.slogdet(root)[1]
+        latents = self.joint.latents(learnt, white, (rows, inducing))
+        return {"learnt": learnt, "white": white}, latents, jnp.linalg.slogdet(root)[1]
 
-    def _passed(self, use: ExternalUse) -> Callable[[Array, Values, Any], list[Array]]:
-        def passed(x: Array, values: Values, data: Any) -> list[Array]:
-            program, (position, _), (seen, _) = self.problem.program, self._place(x, data), data
-            latents = self.joint.latents(position["learnt"], position["white"], seen)
-            return arguments_of(
-                program, use, program.parameters.constrain(position["learnt"]), seen[0], latents, values
-            )
+    def _passed(self, use: ExternalUse) -> Callable[[Place, Values, Any], list[Array]]:
+        def passed(place: Place, values: Values, data: Any) -> list[Array]:
+            program, (position, latents, _) = self.problem.program, place
+            parameters = program.parameters.constrain(position["learnt"])
+            return arguments_of(program, use, parameters, data[0], latents, values)
 
         return passed
 
-    def _log_density(self, x: Float[Array, " numbers"], values: Values, data: Any) -> Float[Array, ""]:
-        program, (position, log_root), (seen, _) = self.problem.program, self._place(x, data), data
-        learnt, white, rows = position["learnt"], position["white"], seen[0]
-        latents = self.joint.latents(learnt, white, seen)[None, None]
+    def _log_density(self, place: Place, values: Values, data: Any) -> Float[Array, ""]:
+        program, (position, latents, log_root), rows = self.problem.program, place, data[0]
         known = {key: value[None, None] for key, value in values.items()}
-        scope = Scope(program.parameters.constrain(learnt), rows, latents, known)
+        scope = Scope(program.parameters.constrain(position["learnt"]), rows, latents[None, None], known)
         likelihood = jnp.sum(log_density(program, scope, (1, 1, row_count(rows))))
-        prior = self.joint.log_prior(learnt) + log_volume(program, learnt) - 0.5 * jnp.sum(white**2)
-        return likelihood + prior + log_root
+        return likelihood + log_prior(self.joint, position["learnt"], position["white"]) + log_root
 
     def _begun(self, count: int, seed: int) -> list[Chain]:
         """Chains that begin at draws about the end of the search, where the density is above 0."""

@@ -84,37 +84,29 @@ def among_others(beliefs: Beliefs, at_rows: Posterior) -> Marginals | None:
         return None
     if any(group.per_row or len(group.readings.basis) > 1 for group in program.groups):
         return None
-    maps = _maps(beliefs, at_rows)
-    mean, variance, column = np.array(q.mean[0], float), np.array(q.variance[0], float), 0
-    for own, features in zip(at_rows.q, maps, strict=True):
-        for w, a in zip(np.asarray(own.mean[0], float), features, strict=True):
-            b = np.linalg.pinv(a)
-            length = np.sum(b**2, axis=0)
-            alone = np.einsum("nm,mn->n", a, b) > 1.0 - 1e-6
-            mean[:, column] -= np.where(alone, b.T @ w / length, 0.0)
-            variance[:, column] += np.where(alone, 1.0 / length, 0.0)
-            column += 1
+    mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)
+    values = [w for own in at_rows.q for w in np.asarray(own.mean[0], float)]
+    for column, (w, features) in enumerate(zip(values, _maps(beliefs, at_rows), strict=True)):
+        a = features[:, : len(w)]
+        b = np.linalg.pinv(a)
+        length = np.sum(b**2, axis=0)
+        alone = np.einsum("nm,mn->n", a, b) > 1.0 - 1e-6
+        mean[:, column] -= np.where(alone, b.T @ w / length, 0.0)
+        variance[:, column] += np.where(alone, 1.0 / length, 0.0)
     dtype = q.mean.dtype
     return Marginals(jnp.asarray(mean[None], dtype), jnp.asarray(variance[None], dtype), None)
 
 
-def _maps(beliefs: Beliefs, at_rows: Posterior) -> list[Float[np.ndarray, "latents rows values"]]:
-    """By groups, what each latent's value at each row takes of its w."""
-    program, found = beliefs.program, []
-    for number, own in enumerate(at_rows.q):
-        latents, size = own.mean.shape[1:]
-        moved = np.concatenate([np.zeros((1, size)), np.eye(size)])
-        units = []
-        for place, each in enumerate(at_rows.q):
-            mean = np.zeros((size + 1, *each.mean.shape[1:]))
-            if place == number:
-                mean += moved[:, None]
-            units.append(Whitened(mean, np.zeros((*mean.shape, 1))))
-        several = replace(at_rows, q=units, weights=np.full(size + 1, 1.0 / (size + 1)))
-        mean = np.asarray(several.marginals(program, beliefs.rows, beliefs.count).mean, float)
-        first = sum(group.size for group in program.groups[:number])
-        found.append(np.moveaxis(mean[1:] - mean[0], 0, -1).swapaxes(0, 1)[first : first + latents])
-    return found
+def _maps(beliefs: Beliefs, at_rows: Posterior) -> Float[np.ndarray, "columns rows values"]:
+    """What each latent's value at each row takes of its own w; of latents with fewer values, 0 behind these."""
+    size = max(own.mean.shape[2] for own in at_rows.q)
+    units = []
+    for own in at_rows.q:
+        mean = np.repeat(np.eye(size + 1, own.mean.shape[2], k=-1)[:, None], own.mean.shape[1], axis=1)
+        units.append(Whitened(mean, np.zeros((*mean.shape, 1))))
+    several = replace(at_rows, q=units, weights=np.full(size + 1, 1.0 / (size + 1)))
+    mean = np.asarray(several.marginals(beliefs.program, beliefs.rows, beliefs.count).mean, float)
+    return np.moveaxis(mean[1:] - mean[0], (2, 1, 0), (0, 1, 2))
 
 
 def _slopes(beliefs: Beliefs) -> Marginals:
