@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -31,14 +32,17 @@ def arc_cosine(a: Points, b: OtherPoints, weight: Parameter, bias: Parameter, or
     angle = jnp.where(apart, jnp.arctan2(sine, cosine), opposite)
     sine = jnp.where(apart, sine, 0.0)
     rest = jnp.pi - angle
+    return lengths**order * arc_cosine_of_angle(order, rest, sine, cosine) / jnp.pi
+
+
+def arc_cosine_of_angle(order: int, rest: Any, sine: Any, cosine: Any) -> Any:
+    """J, of pi less the angle and of its sine and cosine: arrays of NumPy or of JAX."""
     match order:
         case 0:
-            shape = rest
+            return rest
         case 1:
-            shape = sine + rest * cosine
-        case _:
-            shape = 3.0 * sine * cosine + rest * (1.0 + 2.0 * cosine * cosine)
-    return lengths**order * shape / jnp.pi
+            return sine + rest * cosine
+    return 3.0 * sine * cosine + rest * (1.0 + 2.0 * cosine * cosine)
 
 
 def arc_cosine_variance(a: Points, weight: Parameter, bias: Parameter, order: int) -> Float[Array, "n"]:

@@ -39,6 +39,7 @@ from gpdsl.kernels.form import (
 from gpdsl.kernels.formula import AT_ONCE, patches_of
 from gpdsl.kernels.fourier import Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Values
+from gpdsl.kernels.spherical import SPHERICAL, on_a_sphere, spherical
 
 Points = Float[Array, "n D"]
 Seen = Callable[[Points], Points]
@@ -77,7 +78,8 @@ class _Reading:
     parameters: Iterator[Array]
     of_values: OfValues
 
-    def of(self, form: Form, seen: Seen) -> Basis:
+    def of(self, form: Form, seen: Seen, rounded: bool = False) -> Basis:
+        """The features of a part of the kernel; `rounded` where the columns that it sees lie on a sphere."""
         points = self.features.points
         match form:
             case Base(name="Constant"):
@@ -85,6 +87,8 @@ class _Reading:
             case Base(name="Linear"):
                 ell, width = next(self.parameters), seen(points).shape[1]
                 return _finite(jnp.broadcast_to(1.0 / ell, (width,)), lambda points: points, seen)
+            case Base() if self.features.family == SPHERICAL:
+                return self._spherical(form, seen, rounded)
             case Base() if self.features.family in FAMILIES:
                 arguments = {name: next(self.parameters) for name in form.parameters}
                 found = FAMILIES[self.features.family](form.name, arguments, seen(points), self.features.count)
@@ -93,6 +97,10 @@ class _Reading:
                 return self._patches(form, seen)
             case On() if _columns_alone(form):
                 return self.of(form.kernel, lambda points: selected(form, (), seen(points)))
+            case On(numbers=names) if self.features.family == SPHERICAL:
+                known = [next(self.parameters) for _ in names]
+                on_it = on_a_sphere(form, seen(points).shape[1])
+                return self.of(form.kernel, lambda points: selected(form, known, seen(points)), on_it)
             case Scaled(kernel=kernel):
                 factor, found = jnp.sqrt(next(self.parameters)), self.of(kernel, seen)
                 return Basis(factor * found.weights, found.among, found.functions)
@@ -103,6 +111,16 @@ class _Reading:
             case Product(factors=factors):
                 return reduce(_crossed, [self.of(factor, seen) for factor in factors])
         raise Unsuited(f"the kernel {describe(form)} has no features of this kind")
+
+    def _spherical(self, form: Base, seen: Seen, rounded: bool) -> Basis:
+        known = [next(self.parameters) for _ in form.parameters]
+        arguments = dict(zip(form.parameters, known, strict=True)) | dict(form.static)
+
+        def kernel(a: Points, b: Float[Array, "m D"]) -> Float[Array, "n m"]:
+            return self.of_values(form, known, Values(a), Values(b))
+
+        found = spherical(form, arguments, seen(self.features.points), self.features.count, kernel, rounded)
+        return Basis(found.weights, found.among, lambda points: found.functions(seen(points)))
 
     def _patches(self, form: Patches, seen: Seen) -> Basis:
         """Values g(z), each divided by its standard deviation: cov(g(z), f(x)) is the mean of w[p] k(z, x[p])."""

@@ -23,6 +23,7 @@ OWN: Mapping[str, str] = MappingProxyType(
         "fourier": "Fourier features between bounds: `Matern12`, `Matern32` and `Matern52` of single columns",
         "eigen": "eigenfunctions: of `RBF` under a normal density, of the Laplacian between bounds for Matérn kernels",
         "patches": "values at patches of images, of the process that `Patch` is the mean of",
+        "spherical": "spherical harmonics of degrees below M: `ArcCosine`, `Polynomial`, kernels of points on a sphere",
     }
 )
 _features = dict(OWN)
@@ -31,6 +32,9 @@ FEATURES: Mapping[str, str] = MappingProxyType(_features)
 
 PLACED = ("points", "slopes", "patches")
 """Those that are placed like inducing points."""
+
+EVERYWHERE = ("spherical",)
+"""Those that are the same wherever the rows are."""
 
 
 def check_features_name(name: str, meaning: str) -> None:
@@ -49,8 +53,8 @@ def name_features(name: str, meaning: str) -> None:
     _features[name] = meaning
 
 
-EXAMPLE = 50
-"""Features in messages."""
+EXAMPLE, DEGREES = 50, 12
+"""Features in messages, and degrees of them."""
 
 _CALLED = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -100,12 +104,14 @@ def _parts(text: str) -> tuple[Written, ...] | str:
         if name not in FEATURES:
             return _no_family(name)
         if int(count) == 0:
-            return f"at least one of `{name}`, as in `{name}({EXAMPLE})`, not 0"
+            return f"at least one of `{name}`, as in `{name}({DEGREES if name in EVERYWHERE else EXAMPLE})`, not 0"
         over = _box(bounds)
         if over is None:
             return f"the lower bound before the upper one, as in `over = [-5, 5]`, not `{bounds.strip()}`"
         if over and name in PLACED:
             return f"`{name}({count})` without `over`: they are placed among the rows"
+        if over and name in EVERYWHERE:
+            return f"`{name}({count})` without `over`: they have no bounds"
         if name in {each.family for each in found}:
             return f"every family once, and `{name}` is there twice: give one number of them"
         found.append(Written(name, int(count), over))

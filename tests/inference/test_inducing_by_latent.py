@@ -270,7 +270,7 @@ def test_too_few_points_are_told_by_name() -> None:
         ({"inducing": {"f": 6, "h": 5}}, "inducing of h: the model has no such latent; its latents: `f`, `g`"),
         ({"inducing": {"F": 6}}, "did you mean `f`?"),
         ({"inducing": {"f": 6, "g": "fourier(0)"}}, "expected of `g` at least one of `fourier`"),
-        ({"inducing": {"f": 6, "g": "spherical(3)"}}, "of `g` a family of features that there is, not `spherical`"),
+        ({"inducing": {"f": 6, "g": "wavelets(3)"}}, "of `g` a family of features that there is, not `wavelets`"),
         ({"inducing": {"f": 2.5}}, "expected of `f` a whole number"),
         ({"inducing": {}}, "expected a whole number"),
         ({"inducing": {3: 4}}, "expected a whole number"),

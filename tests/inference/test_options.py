@@ -63,7 +63,7 @@ WRONG = {
         "fourier(0)",
         "fourier(9, over = [2, 1])",
         "slopes(9, over = [1, 2])",
-        "spherical(12)",
+        "wavelets(12)",
         "fourier(3) + fourier(4)",
     ),
     "learn_inducing": ("1", "maybe", "yes", "no", "True"),

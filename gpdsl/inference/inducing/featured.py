@@ -14,7 +14,6 @@ from gpdsl.data import Data, DataError
 from gpdsl.data.errors import OutsideFeatures
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.covariance import basis
-from gpdsl.kernels.form import count
 from gpdsl.kernels.fourier import Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Values, outline, stacked
 from gpdsl.kernels.interdomain import PATCHES, images_of
@@ -23,6 +22,7 @@ from gpdsl.language.inducing import Written, read_features
 from gpdsl.program.groups import Group, columns_of, reads_of
 from gpdsl.program.program import Program
 from gpdsl.symbolic.kernel_calculus import NoFeatures
+from gpdsl.symbolic.translate import axis_key
 
 ROOM = 0.05
 """Of the range of a column, left on either side of the rows where no bounds are given."""
@@ -95,7 +95,7 @@ def _kind(program: Program, group: Group, part: Written, where: Points) -> list[
     if part.family == "slopes":
         _refuse_rough(program, group)
         return [Derivatives(held, (column,)) for column in range(where.shape[1])]
-    numbers: list[Any] = [np.ones(())] * count(group.form)
+    numbers = _numbers(program, group)
 
     def weights(corners: Any) -> Any:
         return basis(group.form, numbers, Coefficients(corners, part.family, part.count, 0)).weights
@@ -106,6 +106,19 @@ def _kind(program: Program, group: Group, part: Written, where: Points) -> list[
         mistake = NoFeatures(group.members[0].latent.kernel.span, group.names[0], part.family, str(why))
         raise program.translator.failure(mistake) from None
     return [Coefficients(held, part.family, part.count, size)]
+
+
+def _numbers(program: Program, group: Group) -> list[Any]:
+    """Parameters of a kernel of the group, as many and of the shapes that it has."""
+    found = []
+    for each in zip(*[member.kernel.arguments for member in group.members], strict=True):
+        own = [
+            [axis for axis in argument.axes if axis_key(axis) not in map(axis_key, member.latent.axes)]
+            for argument, member in zip(each, group.members, strict=True)
+        ]
+        widest = max(own, key=len)
+        found.append(np.ones(program.translator.shape(tuple(widest))))
+    return found
 
 
 def _refuse_rough(program: Program, group: Group) -> None:

@@ -21,7 +21,7 @@ from gpdsl.inference.posteriors.family import Full, Linear, size
 from gpdsl.inference.posteriors.free_posterior import is_free
 from gpdsl.kernels.form import describe
 from gpdsl.language import model as m
-from gpdsl.language.inducing import FEATURES, PLACED, read_features
+from gpdsl.language.inducing import EVERYWHERE, FEATURES, PLACED, read_features
 from gpdsl.language.model import Latent
 from gpdsl.language.options import ENGINES
 from gpdsl.program.groups import Group, columns_of
@@ -68,7 +68,7 @@ def _families(written: str) -> str:
     """The families of features, what they are, and where they are if that was not said."""
     found = []
     for part in read_features(written) or ():
-        open_ones = part.family not in PLACED and not part.over
+        open_ones = part.family not in (*PLACED, *EVERYWHERE) and not part.over
         found.append(f"{part}, {FEATURES[part.family]}{BOUNDS if open_ones else ''}")
     return "; ".join(found).replace("`", "")
 
