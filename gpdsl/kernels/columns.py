@@ -91,6 +91,8 @@ def _in_columns(
             pairs[symbol] = _block(ref, space)
         else:
             read = _reading(ref, expression, space)
+            # what another column reads, too, is the same number: columns on a sphere are so for no two of them
+            read = next((each for each in numbers if replace(each, span=read.span) == read), read)
             pairs[symbol] = numbers.setdefault(read, sp.Symbol(f"number{len(numbers) + 1}", **symbol.assumptions0))
     return formula.xreplace(pairs)
 

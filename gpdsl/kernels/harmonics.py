@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.special import gammaln
+from scipy.special import gammaln, roots_legendre
 
 EXTRA = 96
-"""Nodes of the quadrature beside two for each degree: a kernel may be as narrow as a thousandth of the sphere."""
+"""Nodes of the quadrature beside three for each degree: a kernel may be as narrow as a millionth of the sphere."""
 
 
 def number_of(degree: int, dimension: int) -> int:
@@ -52,7 +52,10 @@ def harmonics(points: Float[Array, "n d"], degrees: tuple[int, ...]) -> Float[Ar
 
 @functools.lru_cache(maxsize=64)
 def _levels(dimension: int, degrees: tuple[int, ...]) -> list:
-    """Which functions of the circle there are, then for each further dimension k, m and the number of H_m."""
+    """Which functions of the circle there are, then for each further dimension k, m and the number of H_m.
+
+    As numbers of 32 bits, which stay what they are in single precision too.
+    """
     every = tuple(range(max(degrees) + 1))
     kept = degrees if dimension == 2 else every
     found: list = [np.asarray([i for m in kept for i in ([2 * m, 2 * m + 1] if m else [0])])]
@@ -63,7 +66,7 @@ def _levels(dimension: int, degrees: tuple[int, ...]) -> list:
         own = np.concatenate([np.full(len(part), degree) for degree, part in parts])
         found.append((own - known[below], known[below], below))
         known = own
-    return found
+    return jax.tree.map(lambda each: each.astype(np.int32), found)
 
 
 def _powers(x: Float[Array, "n"], y: Float[Array, "n"], most: int) -> Float[Array, "functions n"]:
@@ -107,10 +110,11 @@ def funk_hecke(dimension: int, degrees: tuple[int, ...]) -> tuple[Float[np.ndarr
     In the angle, kernels with a kink where two points meet have derivatives of all orders between 0 and pi.
     """
     most = max(degrees)
-    nodes, each = np.polynomial.legendre.leggauss(2 * most + EXTRA)
-    angles = 0.5 * np.pi * (nodes + 1.0)
+    nodes, each = roots_legendre(3 * most + EXTRA)
+    halves = 0.5 * (nodes + 1.0)
+    angles = np.pi * halves**3  # denser where points meet
     log_size = gammaln(0.5 * dimension) - gammaln(0.5 * (dimension - 1)) - 0.5 * math.log(math.pi)
-    density = 0.5 * np.pi * each * math.exp(log_size) * np.sin(angles) ** (dimension - 2)
+    density = 1.5 * np.pi * halves**2 * each * math.exp(log_size) * np.sin(angles) ** (dimension - 2)
     legendre = [np.ones_like(angles), np.cos(angles)]
     for k in range(1, most):
         step = (2 * k + dimension - 2) * np.cos(angles) * legendre[k] - k * legendre[k - 1]

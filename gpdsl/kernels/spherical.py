@@ -119,7 +119,7 @@ def _zonal(form: Base, arguments: Mapping[str, Any], corners: Points, between: B
             parity = lambda k: k <= power and (power - k) % 2 == 0  # noqa: E731
             return _Zonal(width + 1, lifted, lambda angles: np.cos(angles) ** power, parity)
         case "Periodic" if width == 1:
-            period = jnp.reshape(arguments["period"], ())
+            period = jnp.reshape(jnp.asarray(arguments["period"], corners.dtype), ())
             turn = 2.0 * math.pi / period
             return _Zonal(2, lambda points: (_circle(turn * points[:, 0]), None), _around(period, between), _any)
         case name if name in CHORDS and rounded and width > 1:

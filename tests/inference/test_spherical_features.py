@@ -138,6 +138,46 @@ def test_a_globe() -> None:
     np.testing.assert_allclose(told.variance("f"), 1 - left, atol=2e-3)
 
 
+PROJECTED = """
+input x : real
+output y : real
+param ell : positive = 0.4
+param b : positive = 2
+latent f(x) ~ GP(0, {})
+y ~ Normal(f, 0.3)
+"""
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "Matern52(ell, on = [x / sqrt(b + x^2), sqrt(b) / sqrt(b + x^2)])",
+        "b * Polynomial(5, offset = 1, ell = ell)",
+        "b * Periodic(ell, period = 5)",
+    ],
+)
+def test_other_kernels_of_an_angle_learn(kernel: str) -> None:
+    """In single precision, from which double recovers; both columns read one number."""
+    data, model = series(), gpdsl.compile(PROJECTED.format(kernel))
+    single = model.fit(data, inducing="spherical(24)", dtype="float32", diagnose="no")
+    assert np.all(np.isfinite(single.predict({"x": data["x"][:3]}).mean("f")))
+    fit, exact = (model.fit(data, inducing=each, diagnose="no") for each in ("spherical(24)", 0))
+    assert fit.predict({"x": data["x"][:3]}).mean("f").dtype == np.float64
+    lost = 2 if "Matern" in kernel else 0.02  # whose evidence keeps rising as b and 1 / ell do
+    assert exact.elbo - lost < fit.elbo < exact.elbo + 1e-4
+    assert single.elbo == pytest.approx(fit.elbo, abs=0.3)
+
+
+def test_double_precision_follows_single() -> None:
+    """Numbers of harmonics are kept between fits: those of 64 bits ended in a TypeError."""
+    data, model = series(), gpdsl.compile(LAYER)
+    alone = own_bound(data, 9)
+    for dtype, close in (("float32", 0.05), ("float64", 1e-3)):
+        fit = model.fit(data, inducing="spherical(9)", fixed=HELD, dtype=dtype, diagnose="no")
+        assert fit.elbo == pytest.approx(alone, abs=close)
+        assert np.all(np.isfinite(fit.predict({"x": data["x"][:3]}).mean("f")))
+
+
 @pytest.mark.parametrize(
     ("kernel", "written", "words"),
     [

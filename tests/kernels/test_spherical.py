@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sympy as sp
 from jaxtyping import Array
-from scipy.special import eval_chebyt, eval_gegenbauer, roots_gegenbauer
+from scipy.special import eval_chebyt, eval_gegenbauer, eval_legendre, roots_gegenbauer
 
 from gpdsl.kernels.covariance import basis, covariance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block
@@ -78,6 +78,21 @@ def test_shares_of_degrees_are_those_of_closed_forms() -> None:
     sinh, cosh = np.sinh(a), np.cosh(a)
     expected = [sinh / a, (a * cosh - sinh) / a**2, ((a**2 + 3) * sinh - 3 * a * cosh) / a**3]
     np.testing.assert_allclose(weights @ np.exp(a * np.cos(angles)), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("ell", [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 1e3])
+@pytest.mark.parametrize("most", [1, 12, 200])
+def test_kernels_of_any_width_have_their_shares(ell: float, most: int) -> None:
+    """Against the trapezoid rule about where two points meet, on the circle and in three dimensions."""
+    degrees = (0, 1, most)
+    near = np.concatenate([[0.0], np.geomspace(1e-9, 1e-3, 60_000), np.linspace(1e-3, np.pi, 200_000)[1:]])
+    for dimension, size in ((2, 1 / np.pi), (3, 0.5)):
+        angles, weights = funk_hecke(dimension, degrees)
+        found = weights @ np.exp(-2 * np.sin(0.5 * angles) / ell)
+        legendre = eval_chebyt if dimension == 2 else eval_legendre
+        plain = np.exp(-2 * np.sin(0.5 * near) / ell) * size * np.sin(near) ** (dimension - 2)
+        expected = [np.trapezoid(plain * legendre(degree, np.cos(near)), near) for degree in degrees]
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-9 * ell)
 
 
 def features(form: Form, numbers: list, count: int, width: int) -> Basis:
