@@ -16,7 +16,7 @@ import numpy as np
 
 from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.problem import Problem, Result, as_arrays
-from gpdsl.inference.sides import rows_have_peaks
+from gpdsl.inference.sides import SEVERAL, rows_have_peaks
 from gpdsl.inference.unrelated_rows import best_levels, missing_level, value_of_nothing
 from gpdsl.program.groups import Group, columns_of, kernel_values
 from gpdsl.program.program import Program
@@ -379,6 +379,6 @@ def _concluded(problem: Problem, tried: list[Attempt], nothing: str, drawn: bool
     if drawn and agreed < AGREED * len(draws):
         alone = sum(each.result.elbo > best.elbo - SAME for each in tried) == 1
         found = "no two starts" if alone else f"{agreed} of {len(draws)} random starts"
-        notes.append(f"there are several maxima, and {found} ended at this one: another seed may end higher")
+        notes.append(f"there are {SEVERAL}, and {found} ended at this one: another seed may end higher")
     stopped = any(each.result.interrupted for each in tried)
     return replace(best, message=message, notes=tuple(notes), interrupted=stopped)

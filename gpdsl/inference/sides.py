@@ -45,6 +45,9 @@ PEAKS = 3
 STEPS, SHARE = 30, 0.5
 """Steps of such a search, and the share of a natural-gradient step that each goes."""
 
+SEVERAL = "several maxima"
+"""What the notes of a search speak of where others may be higher."""
+
 FLATTEST = 0.1
 """Least precision of a marginal, as a share of its cavity's."""
 
@@ -98,7 +101,7 @@ def _doubts(seen: Elsewhere, beta: float) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"the bound has several maxima: of {count} row(s) it is up to {beta * seen.gain.max():.2g} nats higher where q "
+        f"the bound has {SEVERAL}: of {count} row(s) it is up to {beta * seen.gain.max():.2g} nats higher where q "
         "is elsewhere, though that of all rows together was not higher from there; other starts may find more",
     )
 

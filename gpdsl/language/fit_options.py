@@ -45,6 +45,7 @@ class FitOptions(TypedDict, total=False):
     chains: int | None
     draws: int | None
     warm_up: int | None
+    temperatures: int | None
     device: str | None
     devices: int | None
     entropy: Literal["pairwise", "jensen"] | None

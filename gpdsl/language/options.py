@@ -262,6 +262,13 @@ _TABLE = (
     Option("chains", Whole(1, "4"), None, "of `mcmc`: how many, 4 by default", _CHAINS),
     Option("draws", Whole(4, "1000"), None, "of `mcmc`: from each chain, 500 by default", _CHAINS),
     Option("warm_up", Whole(20, "1000"), None, "of `mcmc`: draws that tune each chain before, 500 by default", _CHAINS),
+    Option(
+        "temperatures",
+        Whole(2, "10"),
+        None,
+        "of `mcmc`: chains at so many, from the posterior to the prior, exchange places: for modes that lie apart",
+        _CHAINS,
+    ),
     Option("device", Device(), None, "`cpu`, `gpu`, or where JAX puts things"),
     Option(
         "devices",

@@ -37,15 +37,23 @@ class Target(Protocol):
 
 
 class Differentiable(Protocol):
-    """A log density, up to a constant, with gradients."""
+    """A log likelihood and a log prior, up to a constant, with gradients."""
 
     data: Any
-    """An argument of the density, so that it is no constant in a compiled function."""
+    """An argument of both, so that it is no constant in a compiled function."""
     start: Position
     """Where the search has ended."""
+    without_prior: tuple[str, ...]
+    """Learnt parameters that are flat on the real line."""
 
-    def log_density(self, position: Position, data: Any) -> Float[Array, ""]:
+    def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
+        """Of the observations."""
+
+    def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of the parameters on the real line, and of w."""
+
+
+Density = Callable[[Position], Array]
 
 
 # Several chains of the No-U-Turn sampler at once, with steps and scales from a warm-up, by BlackJAX.
@@ -67,6 +75,18 @@ ACCEPTED = 0.9
 
 
 @dataclass(frozen=True, eq=False)
+class Ladder:
+    """Temperatures between the posterior and the prior, and how places went along them."""
+
+    powers: Float[np.ndarray, " K"]
+    """By which the likelihood counts: 1 first, 0 last."""
+    refused: Float[np.ndarray, " pairs"]
+    """Share of exchanges that neighbours refused."""
+    arrivals: int
+    """Places that came to the posterior from the prior, over all chains."""
+
+
+@dataclass(frozen=True, eq=False)
 class Chains:
     """Draws of all chains: leaves of `positions` are [chains, draws, ...]."""
 
@@ -75,6 +95,8 @@ class Chains:
     """What the sampler says of each draw, under the names that ArviZ has for it."""
     images: int = 1
     """Places of equal density that signs and exchanges of latents make of one, of which each draw has one at random."""
+    ladder: Ladder | None = None
+    """The temperatures of chains that exchange their places."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,27 +134,21 @@ def no_u_turn(
 
     Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
     """
-    try:
-        import blackjax
-    except ImportError as problem:
-        raise GpdslError("engine = mcmc needs BlackJAX: install gpdsl[mcmc]") from problem
+    nuts = sampler()
     total = warm_up + draws
     report(0, total)
     key, near, warm = jax.random.split(jax.random.key(seed), 3)
-    begin = jax.vmap(lambda k: _moved(target.start, k))(jax.random.split(near, chains))
+    begin = beginnings(target, chains, near)
 
     def warmed(data: Any, position: Position, key: Array) -> Any:
-        density = _density(target, data)
-        adaptation = blackjax.window_adaptation(blackjax.nuts, density, target_acceptance_rate=ACCEPTED)
-        (state, tuned), _ = adaptation.run(key, position, num_steps=warm_up)
-        return state, tuned["step_size"], tuned["inverse_mass_matrix"]
+        return adapted(_density(target, data), position, key, warm_up)
 
     def block(data: Any, state: Any, size: Array, scales: Array, key: Array) -> Any:
-        kernel = blackjax.nuts(_density(target, data), step_size=size, inverse_mass_matrix=scales)
+        kernel = nuts(_density(target, data), step_size=size, inverse_mass_matrix=scales)
 
         def step(state: Any, key: Array) -> Any:
             state, info = kernel.step(key, state)
-            return state, (state.position, _statistics(state, info, size))
+            return state, (state.position, statistics_of(state, info, size))
 
         return jax.lax.scan(step, state, jax.random.split(key, BLOCK))
 
@@ -146,18 +162,47 @@ def no_u_turn(
         keys = jax.random.split(jax.random.fold_in(key, number), chains)
         state, kept = advance(target.data, state, size, scales, keys)
         found.append(jax.tree.map(np.asarray, kept))
-    return Chains(*jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :draws], *found))
+    return Chains(*gathered(found, draws))
 
 
-def _statistics(state: Any, info: Any, size: Array) -> dict[str, Array]:
+def sampler() -> Any:
+    """The No-U-Turn sampler. Raises GpdslError where BlackJAX is not installed."""
+    try:
+        import blackjax
+    except ImportError as problem:
+        raise GpdslError("engine = mcmc needs BlackJAX: install gpdsl[mcmc]") from problem
+    return blackjax.nuts
+
+
+def adapted(density: Density, position: Position, key: Array, steps: int) -> tuple[Any, Array, Array]:
+    """The state after some draws that tune the sampler, the size of its steps and its scales."""
+    import blackjax
+
+    adaptation = blackjax.window_adaptation(blackjax.nuts, density, target_acceptance_rate=ACCEPTED)
+    (state, tuned), _ = adaptation.run(key, position, num_steps=steps)
+    return state, tuned["step_size"], tuned["inverse_mass_matrix"]
+
+
+def beginnings(target: Differentiable, count: int, key: Array) -> Position:
+    """Where chains begin: near the end of the search, [count, ...]."""
+    return jax.vmap(lambda k: _moved(target.start, k))(jax.random.split(key, count))
+
+
+def gathered(blocks: list[Any], draws: int) -> Any:
+    """Blocks of draws [chains, block, ...] one after the other, so many of each chain."""
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :draws], *blocks)
+
+
+def statistics_of(state: Any, info: Any, size: Array) -> dict[str, Array]:
+    """What the No-U-Turn sampler says of a draw."""
     numbers = state.logdensity, info.energy, info.acceptance_rate, size
     counts = info.num_integration_steps, info.num_trajectory_expansions
     return dict(zip(STATISTICS, (info.is_divergent.astype(int), *numbers, *counts), strict=True))
 
 
-def _density(target: Differentiable, data: Any) -> Callable[[Position], Array]:
+def _density(target: Differentiable, data: Any) -> Density:
     def density(position: Position) -> Array:
-        value = target.log_density(position, data)
+        value = target.log_likelihood(position, data) + target.log_prior(position, data)
         return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
     return density
@@ -213,6 +258,10 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         f"R-hat at most {found.r_hat:.3f}, effective draws at least {found.bulk:.0f} (bulk), {found.tail:.0f} (tail)"
     )
     moves = f"{chains.divergences} divergences"
+    if chains.ladder is not None:
+        kept = 1 - float(chains.ladder.refused.max())
+        moves += f", {len(chains.ladder.powers)} temperatures, neighbours exchange in {kept:.0%} of draws at least"
+        moves += f", {chains.ladder.arrivals} places came from the prior"
     if chains.sliced:
         moves = f"elliptical slices, {np.mean(chains.statistics['n_steps']):.0f} densities a draw"
     about = f"{count} chains of {draws} draws: {worst}, {moves}"
@@ -223,7 +272,7 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         if chains.sliced:
             more = f"{more}, or for a longer warm_up"
         elif found.r_hat > APART:
-            more = f"{more}; where the posterior has separate modes, chains stay apart: try posterior = corrected"
+            more = f"{more}; where the posterior has separate modes, chains stay apart: try temperatures = 10"
         doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): {more}")
     if min(found.bulk, found.tail) < ENOUGH:
         few = min(found.bulk, found.tail)
@@ -233,4 +282,21 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
             f"{chains.divergences} draws diverged, so that a part of the posterior may be missing: priors that keep "
             "scales away from 0 help, or a longer warm_up"
         )
+    if chains.ladder is not None and chains.ladder.arrivals < FRESH:
+        doubts.append(_too_few_arrivals(chains.ladder))
     return about, tuple(doubts)
+
+
+FRESH, WILLING = 20, 0.3
+"""Arrivals from the prior that tell how much each mode weighs, and exchanges below which more temperatures help."""
+
+
+def _too_few_arrivals(ladder: Ladder) -> str:
+    """A doubt, with the number of temperatures that would do where these are too few (Syed et al., 2022, section 4)."""
+    more, count = "ask for more draws", len(ladder.powers)
+    if 1.0 - ladder.refused.max() < WILLING:
+        more = f"ask for more: temperatures = {max(int(np.ceil(2 * ladder.refused.sum())) + 1, count + 1)}"
+    return (
+        f"{ladder.arrivals} places came from the prior to the posterior, and how much separate modes weigh rests on "
+        f"{FRESH} at least: {more}"
+    )

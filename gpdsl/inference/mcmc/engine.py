@@ -20,12 +20,23 @@ from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import Integrated, log_volume
 from gpdsl.inference.log_joint import LogJoint, jumping
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.mcmc.chains import Chains, Position, agreement, known_at, log_prior, no_u_turn, told
+from gpdsl.inference.mcmc.chains import (
+    Chains,
+    Differentiable,
+    Position,
+    agreement,
+    known_at,
+    log_prior,
+    no_u_turn,
+    told,
+)
 from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere
+from gpdsl.inference.mcmc.tempered import tempered, warming
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.sides import SEVERAL
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program
 
@@ -41,15 +52,21 @@ class Collapsed:
     def __init__(self, problem: Problem, result: Result) -> None:
         self.profile, self.data = ExactProfile(problem, result), problem.rows
         self.start: Position = {"learnt": as_arrays(result.parameters, problem.options.dtype)}
+        self.temperatures, self.without_prior = problem.options.temperatures, _without_prior(problem)
 
-    def log_density(self, position: Position, data: Any) -> Float[Array, ""]:
-        """The log evidence, with log priors."""
-        system, learnt = self.profile.system, position["learnt"]
-        return log_evidence(system, learnt, data) + log_volume(system.program, learnt)
+    def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
+        """The log evidence."""
+        program, learnt = self.profile.system.program, position["learnt"]
+        return log_evidence(self.profile.system, learnt, data) - program.log_prior(program.parameters.constrain(learnt))
+
+    def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
+        """Of the parameters on the real line."""
+        program, learnt = self.profile.system.program, position["learnt"]
+        return program.log_prior(program.parameters.constrain(learnt)) + log_volume(program, learnt)
 
     def sample(self, *asked: Any) -> Chains:
         """By the No-U-Turn sampler."""
-        return no_u_turn(self, *asked)
+        return no_u_turn_at(self.temperatures, self, *asked)
 
     def at(self, position: Position) -> Result:
         """The exact posterior."""
@@ -65,20 +82,33 @@ class Joint:
         white = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
         known = {"learnt": result.parameters, "white": white}
         self.start: Position = as_arrays(known, problem.options.dtype)
+        self.temperatures, self.without_prior = problem.options.temperatures, _without_prior(problem)
 
-    def log_density(self, position: Position, data: Any) -> Float[Array, ""]:
-        """The log joint density."""
-        learnt, white = position["learnt"], position["white"]
-        return self.joint.log_likelihood(learnt, white, data) + log_prior(self.joint, learnt, white)
+    def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
+        """Of all observations given w."""
+        return self.joint.log_likelihood(position["learnt"], position["white"], data)
+
+    def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
+        """Of the parameters on the real line and of w."""
+        return log_prior(self.joint, position["learnt"], position["white"])
 
     def sample(self, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]) -> Chains:
         """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges of latents make of one."""
-        found = no_u_turn(self, chains, warm_up, draws, seed, report)
+        found = no_u_turn_at(self.temperatures, self, chains, warm_up, draws, seed, report)
         return found.in_all(images_of(self.joint, self.start["learnt"]), seed)
 
     def at(self, position: Position) -> Result:
         """Latents that are known at the rows."""
         return known_at(self.joint, position)
+
+
+def no_u_turn_at(temperatures: int | None, target: Differentiable, *asked: Any) -> Chains:
+    """Chains of the No-U-Turn sampler, at one temperature or at several that exchange their places."""
+    return no_u_turn(target, *asked) if temperatures is None else tempered(target, temperatures, *asked)
+
+
+def _without_prior(problem: Problem) -> tuple[str, ...]:
+    return tuple(name for name in problem.parameters if name not in problem.program.priors)
 
 
 CHAINS, WARM_UP, DRAWS = 4, 500, 500
@@ -102,6 +132,11 @@ A_DRAW, LEAST_A_DRAW = 8, 2
 NO_BEGINNING = (
     "the functions fail, or the density is 0, at all places next to these values where chains were to begin: "
     f"{FOUND}; compare policy = penalise with a function that has values everywhere, or init nearer to where it has"
+)
+
+ONE_OF_SEVERAL = (
+    f"the search found {SEVERAL}, and chains may stay about the one where they begin, of which R-hat tells nothing: "
+    "set temperatures = 10"
 )
 
 WITH_SITES = {"natural", "simulated natural", "stochastic natural"}
@@ -160,6 +195,8 @@ def _against(program: Program, data: Data, options: Options) -> str:
         )
     if options.inducing and (program.sampled or by_values(program)):
         return "what inducing points leave open of an observation would be sampled in every step: leave inducing out"
+    if options.temperatures and by_values(program):
+        return "temperatures belong to the No-U-Turn sampler, and chains move by values here: leave temperatures out"
     if options.posterior != "auto" or options.optimizer != "auto" or options.schedule != "joint":
         return "it has no family of q and no optimiser of its own: leave posterior, optimizer and schedule out"
     return ""
@@ -189,6 +226,8 @@ def explain_chains(program: Program, options: Options, rows: int) -> str:
     how = "No-U-Turn sampler"
     if by_values(program):
         how = f"elliptical slices, about {A_DRAW} densities a draw"
+    if options.temperatures:
+        warm_up, how = warming(warm_up), f"{how} at {options.temperatures} temperatures, which exchange their places"
     lines = ["", "", "chains", f"  {count} of {draws} draws after {warm_up} that tune them: {how}"]
     if each := rows * len(program.uses()):
         every = count * (warm_up + draws) * A_DRAW * each
@@ -230,4 +269,11 @@ def sampled(result: Result, options: Options, rows: int, monitor: Monitor) -> Re
     integrated = Integrated(
         weights, results, float("nan"), found.bulk, 0, about=about, chains=every, statistics=said, kept=kept
     )
-    return replace(result, integrated=integrated, notes=(*result.notes, *doubts))
+    return replace(result, integrated=integrated, notes=(*_of_chains(result.notes, options), *doubts))
+
+
+def _of_chains(notes: Sequence[str], options: Options) -> tuple[str, ...]:
+    """The notes of the search: where it has found several maxima, it is chains that have to go to all of them."""
+    apart = [note for note in notes if SEVERAL in note]
+    others = tuple(note for note in notes if note not in apart)
+    return others if not apart or options.temperatures else (*others, ONE_OF_SEVERAL)

@@ -114,6 +114,7 @@ class Options:
     chains: int | None = _default("chains")
     draws: int | None = _default("draws")
     warm_up: int | None = _default("warm_up")
+    temperatures: int | None = _default("temperatures")
     device: str | None = _default("device")
     devices: int | None = _default("devices")
     entropy: str = _default("entropy")

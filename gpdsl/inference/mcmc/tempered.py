@@ -1,0 +1,208 @@
+"""Chains at several temperatures that exchange their places, for posteriors whose modes lie apart.
+
+The likelihood counts b times: from b = 1, the posterior, to b = 0, the prior, whose chain goes everywhere. Neighbours
+propose to exchange their places, even and odd pairs in turn, so that a place travels from the prior to the posterior
+and back without reversing at every step, and the powers b are set so that all pairs refuse equally often (Syed,
+Bouchard-Cote, Deligiannidis and Doucet, 2022). What arrives at b = 1 is a draw of the posterior in any of its modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from gpdsl.inference.mcmc.chains import (
+    BLOCK,
+    Chains,
+    Density,
+    Differentiable,
+    Ladder,
+    Position,
+    adapted,
+    beginnings,
+    gathered,
+    sampler,
+    statistics_of,
+)
+
+ROUNDS, SHORTEST = 3, 20
+"""Times that steps and powers are tuned, and the fewest draws that tune the steps."""
+
+FIRST = 3.0
+"""Powers are at first the cubes of even ones: likelihoods tell most near 0."""
+
+WIDE = 3.0
+"""Standard deviations, on the real line around the end of the search, of parameters without a prior at b = 0."""
+
+SLIGHT = 1e-3
+"""Refusals that each pair has at least, so that powers stay apart."""
+
+
+def tempered(
+    target: Differentiable,
+    temperatures: int,
+    chains: int,
+    warm_up: int,
+    draws: int,
+    seed: int,
+    report: Callable[[int, int], None],
+) -> Chains:
+    """`draws` of each of so many chains at b = 1, each beside as many others as there are `temperatures` more.
+
+    Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
+    """
+    nuts, each = sampler(), tuning(warm_up)
+    total, done = warming(warm_up) + draws, 0
+    report(0, total)
+    key, near, warm = jax.random.split(jax.random.key(seed), 3)
+    powers = np.linspace(1.0, 0.0, temperatures) ** FIRST
+    one = beginnings(target, chains * temperatures, near)
+    places = jax.tree.map(lambda leaf: leaf.reshape(chains, temperatures, *leaf.shape[1:]), one)
+    tune = jax.jit(_vmapped(lambda *given: _tuned(target, each, *given)))
+    advance = jax.jit(jax.vmap(lambda *given: _block(nuts, target, *given), in_axes=(None, None, 0, 0, 0, 0)))
+    who = jnp.broadcast_to(jnp.arange(temperatures), (chains, temperatures))
+    for number in range(ROUNDS):
+        keys = jax.random.split(jax.random.fold_in(warm, number), (chains, temperatures))
+        places, tuned = tune(target.data, jnp.asarray(powers), places, keys)
+        report(done := done + each, total)
+        (places, _), (_, _, _, refused) = advance(
+            target.data, jnp.asarray(powers), (places, who), tuned, _keys(key, number, chains), _turns(0, chains)
+        )
+        report(done := done + BLOCK, total)
+        powers = powers if number == ROUNDS - 1 else _even(powers, np.asarray(refused).mean((0, 1)))
+    found: list[Any] = []
+    for number in range(-(-draws // BLOCK)):
+        keys = _keys(key, ROUNDS + number, chains)
+        state, kept = advance(target.data, jnp.asarray(powers), (places, who), tuned, keys, _turns(number, chains))
+        (places, who), found = state, [*found, jax.tree.map(np.asarray, kept)]
+        report(min(done := done + BLOCK, total), total)
+    positions, said, at, refused = gathered(found, draws)
+    ladder = Ladder(powers, refused.mean((0, 1)), sum(map(_arrivals, at)))
+    return Chains(positions, said, ladder=ladder)
+
+
+def tuning(warm_up: int) -> int:
+    """Draws of each round that tune the steps."""
+    return max(warm_up // 2, SHORTEST)
+
+
+def warming(warm_up: int) -> int:
+    """Draws of each chain before those that count: in each round some that tune its steps, and some with exchanges."""
+    return ROUNDS * (tuning(warm_up) + BLOCK)
+
+
+def _keys(key: Array, number: int, chains: int) -> Array:
+    return jax.random.split(jax.random.fold_in(key, number), chains)
+
+
+def _turns(number: int, chains: int) -> Int[Array, "chains block"]:
+    """Which pairs are to exchange in each draw of a block: those of even or of odd places."""
+    return jnp.broadcast_to((number * BLOCK + jnp.arange(BLOCK)) % 2, (chains, BLOCK))
+
+
+def _vmapped(tune: Any) -> Any:
+    """Over powers, of one chain after the other."""
+    return jax.vmap(jax.vmap(tune, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0))
+
+
+@dataclass(frozen=True)
+class Heated:
+    """The log density in which the likelihood counts less: base(position) + power * energy(position)."""
+
+    target: Differentiable
+    data: Any
+
+    def energy(self, position: Position) -> Float[Array, ""]:
+        """The log likelihood, less what takes the place of priors that are not there; -inf where it is no number."""
+        value = self.target.log_likelihood(position, self.data) - self._instead(position)
+        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+    def at(self, power: Array) -> Density:
+        """The density at one power."""
+
+        def density(position: Position) -> Array:
+            likely = jnp.where(power > 0, power * self.energy(position), 0.0)
+            value = self.target.log_prior(position, self.data) + self._instead(position) + likely
+            return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+        return density
+
+    def _instead(self, position: Position) -> Float[Array, ""]:
+        """The log density at b = 0, about where the search has ended, of parameters that have no prior."""
+        known, start = position["learnt"], self.target.start["learnt"]
+        squares = (jnp.sum(((known[name] - start[name]) / WIDE) ** 2) for name in self.target.without_prior)
+        return jnp.asarray(-0.5 * sum(squares))
+
+
+def _tuned(target: Differentiable, steps: int, data: Any, power: Array, position: Position, key: Array) -> Any:
+    """Where a chain is after some draws that tune its steps, and these."""
+    state, *tuned = adapted(Heated(target, data).at(power), position, key, steps)
+    return state.position, tuned
+
+
+def _block(
+    nuts: Any,
+    target: Differentiable,
+    data: Any,
+    powers: Float[Array, " K"],
+    state: Any,
+    tuned: Any,
+    key: Array,
+    turns: Any,
+) -> Any:
+    """Some draws of one chain at all powers, with an exchange after each: the state, and what is told of each draw."""
+    heated = Heated(target, data)
+
+    def move(power: Array, place: Position, tuned: Any, key: Array) -> Any:
+        size, scales = tuned
+        kernel = nuts(heated.at(power), step_size=size, inverse_mass_matrix=scales)
+        state, info = kernel.step(key, kernel.init(place))
+        return state, statistics_of(state, info, size)
+
+    def step(carry: Any, at: Any) -> Any:
+        (places, who), (key, turn) = carry, at
+        moving, deciding = jax.random.split(key)
+        states, said = jax.vmap(move)(powers, places, tuned, jax.random.split(moving, len(powers)))
+        accepted = _acceptance(powers, jax.vmap(heated.energy)(states.position))
+        change = _exchange(jax.random.uniform(deciding, accepted.shape) < accepted, turn)
+        told = jax.tree.map(lambda leaf: leaf[0], (states.position, said))
+        places = jax.tree.map(lambda leaf: leaf[change], states.position)
+        return (places, who[change]), (*told, who[change], 1.0 - accepted)
+
+    return jax.lax.scan(step, state, (jax.random.split(key, len(turns)), turns))
+
+
+def _acceptance(powers: Float[Array, " K"], energies: Float[Array, " K"]) -> Float[Array, " pairs"]:
+    """The probability that neighbours exchange their places."""
+    ratio = (powers[:-1] - powers[1:]) * (energies[1:] - energies[:-1])
+    return jnp.where(jnp.isnan(ratio), 0.0, jnp.exp(jnp.minimum(ratio, 0.0)))
+
+
+def _exchange(willing: Bool[Array, " pairs"], turn: Array) -> Int[Array, " K"]:
+    """From where each place comes, if the pairs whose turn it is exchange."""
+    own = jnp.arange(len(willing) + 1)
+    up = jnp.concatenate([willing & (own[:-1] % 2 == turn), jnp.zeros(1, bool)])
+    return own + up.astype(int) - jnp.roll(up, 1).astype(int)
+
+
+def _even(powers: Float[np.ndarray, " K"], refused: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " K"]:
+    """Powers between which pairs refuse equally often, as what was refused between these tells."""
+    way = np.concatenate([[0.0], np.cumsum(refused + SLIGHT)])
+    return np.asarray(np.interp(np.linspace(0.0, way[-1], len(powers)), way, powers))
+
+
+def _arrivals(who: Int[np.ndarray, "draws K"]) -> int:
+    """How many places have come from the prior to the posterior since they were last there."""
+    fresh: set[int] = set()
+    count = 0
+    for each in who:
+        fresh.add(int(each[-1]))
+        count += int(each[0]) in fresh
+        fresh.discard(int(each[0]))
+    return count
