@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from datetime import date
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +16,7 @@ from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
 from gpdsl.data.convert import order_of
-from gpdsl.data.moments import as_datetimes
+from gpdsl.data.targets import WORDS_IN_Y, NotNumbersError, numbers_expected, refuse_odd_labels
 from gpdsl.data.values import numbers_in_order
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.language.model import Declarations, Output
@@ -68,88 +66,13 @@ y ~ Categorical(logits = f)
 """
 
 
-WORDS_IN_Y = "Regressor: y holds words; expected numbers, or use Classifier for labels"
+ENOUGH = 5e-3
+"""Nats of the default model's bound that another step has to gain: data of any size leave more than that open."""
 
-
-DENSE_CLASSES, SPARSE = 500, {"inducing": 200, "batch": 300, "steps": 300}
+DENSE_CLASSES = 500
+SPARSE: dict[str, float] = {"inducing": 200, "batch": 300, "steps": 300}
 """Rows of more than two classes above which the default model has some inducing points: on the digits of scikit-learn
 200 take half a minute a fold, one for every row more than ten minutes."""
-
-
-class NotNumbersError(GpdslError, ValueError):
-    """Words or dates where numbers are expected; scikit-learn asks for a ValueError there."""
-
-
-@contextmanager
-def numbers_expected(estimator: object, X: Any, y: Any = None) -> Iterator[None]:
-    """What scikit-learn says of columns [rows, columns] and targets [rows] that hold words, in words for users.
-
-    Columns of dates alone are refused as well, which it takes for numbers in whatever unit these dates have.
-    """
-    if _all_dates(X):
-        lengths = NotNumbersError(
-            f"{type(estimator).__name__}: X holds lengths of time; divide them by a unit, as a day"
-        )
-        raise _refusal(estimator, X) or lengths
-    try:
-        yield
-    except (TypeError, ValueError) as problem:
-        if "feature names" in str(problem):  # other columns than those of the fit
-            raise
-        if (refusal := _refusal(estimator, X)) is not None:
-            raise refusal from problem
-        found = None if y is None else not_a_number(np.asarray(y, dtype=object).reshape(-1, 1))
-        if found is not None and isinstance(found[2], str):
-            raise NotNumbersError(WORDS_IN_Y) from problem
-        raise
-
-
-def _refusal(estimator: object, X: Any) -> NotNumbersError | None:
-    """The error of the first word or date in X; None where there is none."""
-    if (found := not_a_number(X)) is None:
-        return None
-    row, column, value = found
-    names = [quoted(each) for each in getattr(X, "columns", ())]
-    where = f"column `{names[column]}`" if names else f"column {column + 1}"
-    holds = "words" if isinstance(value, str) else "dates"
-    instead = "encode it, as sklearn.preprocessing.OneHotEncoder does, or declare it as a label in a model"
-    if holds == "dates":
-        instead = "pass numbers, as days since the first, or declare it as a time in a model"
-    return NotNumbersError(
-        f"{type(estimator).__name__}: {where} of X holds {holds}, {quoted(repr(value))[:60]} in row {row + 1}; "
-        f"expected numbers: {instead} of your own, whose inputs a data frame gives by name"
-    )
-
-
-def _all_dates(X: Any) -> bool:
-    """Whether all columns of a frame or an array are dates, or lengths of time."""
-    kinds = [getattr(each, "kind", "") for each in getattr(X, "dtypes", [getattr(X, "dtype", None)])]
-    return bool(kinds) and set(kinds) <= {"M", "m"}
-
-
-def not_a_number(X: Any) -> tuple[int, int, str | date | np.datetime64] | None:
-    """The first word or date among rows and columns, with its row and column from 0; None where there is none."""
-    try:
-        table = (
-            as_datetimes(X) if getattr(getattr(X, "dtype", None), "kind", "") == "M" else np.asarray(X, dtype=object)
-        )
-    except (TypeError, ValueError):  # rows of several lengths
-        return None
-    if table.ndim != 2:
-        return None
-    for row, column in np.ndindex(*table.shape):
-        value = table[row, column]
-        if isinstance(value, date | np.datetime64) or (isinstance(value, str) and not _is_number(value)):
-            return row, column, value
-    return None
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -208,12 +131,12 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         }
         given |= self.options or {}
         if self.model is None and all(given.get(name) is None for name in ("engine", "posterior", *SPARSE)):
-            given |= self._sizes(len(y))
+            given = self._sizes(len(y)) | {name: value for name, value in given.items() if value is not None}
         self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **given)
 
-    def _sizes(self, rows: int) -> dict[str, int]:
-        """Sizes of the default model's posterior that differ from those of any other model."""
-        return {}
+    def _sizes(self, rows: int) -> dict[str, float]:
+        """Options of the default model that differ from those of any other; nearly as many rows have the same."""
+        return {"tolerance": ENOUGH / 2 ** round(math.log2(rows))}
 
     def _start(self, X: Any, y: Any, **how: Any) -> tuple[np.ndarray | None, np.ndarray]:
         """A model that is given, and what scikit-learn has checked: no values of a frame that names inputs."""
@@ -318,11 +241,12 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def _default(self, width: float) -> str:
         return (TWO_CLASSES if len(self.classes_) == 2 else CLASSES).format(**_lengths(width))
 
-    def _sizes(self, rows: int) -> dict[str, int]:
-        return SPARSE if len(self.classes_) > 2 and rows > DENSE_CLASSES else {}
+    def _sizes(self, rows: int) -> dict[str, float]:
+        return SPARSE if len(self.classes_) > 2 and rows > DENSE_CLASSES else super()._sizes(rows)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows X to labels y. Raises ValueError for other data, GpdslError for what the model refuses."""
+        refuse_odd_labels(self, y)
         order, plain = order_of(y, "y"), np.asarray(y)
         checked, y = self._start(X, plain if plain.dtype == bool else y)  # of other types, truths become numbers
         check_classification_targets(y)

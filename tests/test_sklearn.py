@@ -274,3 +274,18 @@ def test_words_of_an_ordinal_output_have_no_order_of_their_own() -> None:
     tens = Classifier(model.format("1..3")).fit(x, np.repeat(["8", "9", "10"], 4))
     np.testing.assert_allclose(tens.predict_proba(x)[:, [1, 2, 0]], named.predict_proba(x)[:, [2, 0, 1]], rtol=1e-12)
     np.testing.assert_array_equal(of_categories.predict_proba(x), named.predict_proba(x))
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([1, "a"], r"y mixes words and numbers, 'a' in row 2 and 1 in row 1.*str\(each\)"),
+        (np.array(["a", 2.5], dtype=object), "y mixes words and numbers, 'a' in row 1 and 2.5 in row 2"),
+        (pd.Series([1, "a"]), "y mixes words and numbers"),
+        ([None, "a"], "y is missing in row 1; leave rows without a label out"),
+    ],
+)
+def test_labels_of_two_kinds_are_refused(labels: Any, said: str) -> None:
+    with pytest.raises(NotNumbersError, match=said) as caught:
+        Classifier().fit([[0.0], [1.0]], labels)
+    assert isinstance(caught.value, ValueError)

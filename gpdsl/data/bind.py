@@ -24,6 +24,7 @@ from gpdsl.data.errors import (
     shown,
 )
 from gpdsl.data.file_mistakes import UnknownLevel
+from gpdsl.data.later_levels import truths_as, warn_of_spellings
 from gpdsl.data.looks import level_columns, wrong_level
 from gpdsl.data.memory_maps import pieces, stays_on_disk
 from gpdsl.data.read import read_table
@@ -39,9 +40,7 @@ from gpdsl.data.values import (
     label_values,
     output_values,
     place_of,
-    truths_as,
     two_words,
-    warn_of_spellings,
 )
 from gpdsl.errors import GpdslWarning
 from gpdsl.language import model as m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -45,14 +46,24 @@ def _number(text: str) -> float:
     return float(text)
 
 
+def is_code(text: str) -> bool:
+    """Whether digits begin with a zero that no number needs, as those of `007`: they are more likely a name."""
+    text = text.strip()
+    return text[:1] == "0" and len(text) > 1 and text.isascii() and text.isdigit()
+
+
 def from_texts(values: Sequence[str]) -> np.ndarray:
-    """A column of a text file: float64 when every entry is a number or missing, otherwise object (None: missing)."""
-    try:
-        return np.array([_number(value) for value in values])
-    except ValueError:
-        numbers = [number_of(value) for value in values]
-    if None not in numbers:
-        return np.array(numbers, dtype=np.float64)
+    """A column of a text file: float64 when every entry is a number or missing, otherwise object (None: missing).
+
+    Numbers with zeros before them stay text, as that of `007` in a data frame is: labels keep them.
+    """
+    if not any(map(is_code, values)):
+        try:
+            return np.array([_number(value) for value in values])
+        except ValueError:
+            numbers = [number_of(value) for value in values]
+        if None not in numbers:
+            return np.array(numbers, dtype=np.float64)
     kept = [None if value.strip().lower() in MISSING_WORDS else value.strip() for value in values]
     return np.array(kept, dtype=object)
 
@@ -242,7 +253,10 @@ def read_frame(frame: Any) -> Table | None:
     whole = nw.from_native(frame, eager_only=True)
 
     def column(place: int) -> Any:
-        return whole[:, single.index(place)].to_native()
+        found = whole[:, single.index(place)].to_native()
+        return (
+            _as_periods(found, frame.schema.field(single.index(place)), "data") if hasattr(found, "chunks") else found
+        )
 
     columns = Columns(names, lambda place: from_object(names[place], column(place), "data"), "data")
     return Table(columns, order=lambda name: order_of(column(names.index(name)), name))
@@ -265,7 +279,7 @@ def read_parquet(path: Path) -> Table:
     def column(name: str) -> Any:
         try:
             refuse_beyond_memory(max(8 * file.metadata.num_rows, _bytes(file.metadata, name)), source)
-            return file.read(columns=[name])[name]
+            return _as_periods(file.read(columns=[name])[name], file.schema_arrow.field(name), source)
         except (OSError, pa.ArrowException) as problem:
             raise DataError(Unreadable(f"its column `{quoted(name)}` is damaged"), source=source) from problem
 
@@ -275,6 +289,26 @@ def read_parquet(path: Path) -> Table:
 
     columns = Columns(names, lambda place: from_object(names[place], column(names[place]), source), source)
     return Table(columns, source, order=order)
+
+
+def _as_periods(column: Any, about: Any, source: str) -> Any:
+    """Periods of pandas, which Arrow keeps as the numbers of these; any other column as it is."""
+    said = about.metadata or {}
+    kind, more = said.get(b"ARROW:extension:name"), said.get(b"ARROW:extension:metadata", b"{}")
+    frequency = getattr(about.type, "freq", None)  # where pandas has told Arrow of them
+    if kind == b"pandas.period":
+        frequency = json.loads(more).get("freq")
+    if frequency is None:
+        return column
+    try:
+        import pandas as pd
+    except ImportError as problem:
+        raise DataError(
+            MissingPackage(f"reading the periods of `{quoted(about.name)}`", "pandas"), source=source
+        ) from problem
+    numbers = [chunk.storage if hasattr(chunk, "storage") else chunk for chunk in column.chunks]
+    known = [each for chunk in numbers for each in chunk.to_pylist()]
+    return [None if each is None else pd.Period(ordinal=each, freq=frequency) for each in known]
 
 
 def _bytes(about: Any, name: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import number_of
+from gpdsl.data.convert import is_code, number_of
 from gpdsl.data.errors import DataError, DataMistake, shown
 from gpdsl.data.file_mistakes import LevelOutside
 from gpdsl.data.moments import NAMED_MONTH, YEAR_LAST, moment_by_digits, moment_in
@@ -149,7 +149,7 @@ def look(table: Table, column: str) -> Look:
             return _judged(Look(column, "time", np.array([_seconds(each) for each in days])))
         return _by_name(column, values) or _judged(Look(column, "number", values, int(np.isnan(values).sum())))
     missing = sum(each is None for each in values)
-    moments = [each if isinstance(each, datetime | None) else moment_in(each) for each in values]
+    moments = [each if isinstance(each, datetime | None) else _moment(each) for each in values]
     if sum(each is None for each in moments) == missing < len(values):
         return _judged(Look(column, "time", np.array([_seconds(each) for each in moments]), missing))
     odd = [row for row, each in enumerate(moments) if each is None and values[row] is not None]
@@ -166,6 +166,11 @@ def look(table: Table, column: str) -> Look:
     if texts and (reason := _not_words(texts) or _not_numbers(values) or reason):
         return Look(column, "none", values, missing, reason=reason)
     return _judged(Look(column, "text", values, missing, levels))
+
+
+def _moment(text: str) -> datetime | None:
+    """The moment of a text; none of a code such as `00120101`, which would be a day of the year 12."""
+    return None if is_code(text) else moment_in(text)
 
 
 def _not_words(texts: Sequence[str]) -> str:

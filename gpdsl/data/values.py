@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import TRUTHS, number_of
+from gpdsl.data.convert import TRUTHS, is_code, number_of
 from gpdsl.data.errors import (
     DataMistake,
     DifferentWords,
@@ -29,7 +29,7 @@ from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, Too
 from gpdsl.data.memory_maps import pieces
 from gpdsl.data.moments import as_text, moment_in
 from gpdsl.errors import GpdslWarning, quoted
-from gpdsl.language.model import Axis, Declarations
+from gpdsl.language.model import Axis
 
 MAX_LEVELS = 1000
 EXACT = 2.0**53
@@ -66,10 +66,25 @@ def numbers(found: Found) -> np.ndarray:
     wrong = np.array([each is None for each in parsed]).reshape(found.values.shape)
     if wrong.any():
         column, row, at = place_of(found, wrong)
-        value = _plain(found.values[at])
+        value = plain(found.values[at])
         mistake = TextInColumn if moment_in(str(value)) is None else TimeInColumn
         raise Wrong(mistake(column, row, shown(value)))
+    _doubt_codes(found)
     return np.array(parsed, dtype=np.float64).reshape(found.values.shape)
+
+
+def _doubt_codes(found: Found) -> None:
+    """Warn of digits with zeros before them that are taken for numbers."""
+    coded = np.array([is_code(str(each)) for each in found.values.ravel().tolist()]).reshape(found.values.shape)
+    if coded.any():
+        column, row, at = place_of(found, coded)
+        text = quoted(found.values[at])
+        warnings.warn(
+            f"`{quoted(column)}`: `{text}` in row {row} is read as the number {float(text):g}; if these are "
+            f"names, as codes of places are, declare a label, `{found.name} : label[s]`, which keeps their zeros",
+            GpdslWarning,
+            stacklevel=2,
+        )
 
 
 @dataclass(frozen=True)
@@ -148,7 +163,7 @@ def two_words(found: Found) -> tuple[Level, ...]:
     if found.values.dtype != object:
         held = set(np.unique(found.values[~np.isnan(found.values)]).tolist())
     else:
-        words = {str(each) for each in found.values.ravel().tolist() if not _absent(each)}
+        words = {str(each) for each in found.values.ravel().tolist() if not absent(each)}
         numbers = [number_of(word) for word in words]
         if any(each is None or each != each for each in numbers):  # "NA" of a data frame is a word
             words |= {_opposite(word) for word in words if len(words) == 1 and word.lower() in WORDS}
@@ -185,7 +200,7 @@ def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
     if worded and not two_valued(words):
         places = {str(word): float(place) for place, word in enumerate(words)}
         flat = values.ravel().tolist()
-        placed = [np.nan if _absent(each) else places.get(str(each)) for each in flat]
+        placed = [np.nan if absent(each) else places.get(str(each)) for each in flat]
         if None in placed:
             raise Wrong(OtherWord(found.columns[0], shown(flat[placed.index(None)]), listed(words)))
         return np.array(placed, dtype=np.float64).reshape(values.shape)
@@ -239,7 +254,7 @@ def label_values(found: Found, index: Axis, levels: Sequence[Level]) -> np.ndarr
     text = any(isinstance(level, str) for level in levels)
     keys = {_key(level, text): number for number, level in enumerate(levels)}
     flat = found.values.ravel().tolist()
-    coded = [np.nan if _absent(each) else keys.get(_key(each, text)) for each in flat]
+    coded = [np.nan if absent(each) else keys.get(_key(each, text)) for each in flat]
     wrong = np.array([each is None for each in coded]).reshape(found.values.shape)
     if wrong.any():
         column, row, at = place_of(found, wrong)
@@ -269,21 +284,6 @@ def distinct_levels(founds: Iterable[Found], most: int = MAX_LEVELS) -> tuple[Le
     return levels
 
 
-def truths_as(levels: Mapping[str, tuple], declarations: Declarations, founds: Mapping[str, Found]) -> dict[str, Found]:
-    """The same columns, with truths as the levels by index have them: as truths, or in words such as TRUE."""
-    result = dict(founds)
-    for name, found in founds.items():
-        label = (declarations.inputs.get(name) or declarations.outputs[name]).label
-        known = {str(each).lower(): each for each in levels.get(label.name or "", ())} if label is not None else {}
-        truths = found.values.dtype != object and found.order() == TRUTHS
-        if known and {*known} <= {"false", "true"} and (truths or found.values.dtype == object):
-            flat = [TRUTHS[int(each)] if truths and each == each else each for each in found.values.ravel().tolist()]
-            values = np.empty(len(flat), object)
-            values[:] = [known.get(str(each).lower(), each) for each in flat]
-            result[name] = replace(found, values=values.reshape(found.values.shape))
-    return result
-
-
 def _check_labels(found: Found) -> None:
     """Raise Wrong at the first label that is infinite, or a number that may have been rounded to another label."""
     if found.values.dtype == object:
@@ -298,8 +298,7 @@ def _check_labels(found: Found) -> None:
 
 def sorted_levels(values: Iterable[object]) -> tuple[Level, ...]:
     """Distinct values without the missing ones: whole numbers as int; numbers before text, "9" before "10"."""
-    plain = {_plain(each) for each in values if not _absent(each)}
-    return tuple(sorted(plain, key=_place))
+    return tuple(sorted({plain(each) for each in values if not absent(each)}, key=_place))
 
 
 def _place(level: Level) -> tuple[bool, float, str]:
@@ -326,11 +325,13 @@ def numbers_in_order(levels: np.ndarray) -> tuple[str, ...]:
     return tuple(names[place] for place in np.argsort(as_numbers(names)))
 
 
-def _absent(value: object) -> bool:
+def absent(value: object) -> bool:
+    """Whether a value is missing."""
     return value is None or value != value  # NaN is the one value that differs from itself
 
 
-def _plain(value: object) -> Level:
+def plain(value: object) -> Level:
+    """A value as levels are kept: text, or a number, an int where it is whole."""
     if isinstance(value, str):
         return value
     if isinstance(value, date):
@@ -342,34 +343,8 @@ def _plain(value: object) -> Level:
 def _key(value: object, text: bool) -> Level:
     """What labels are compared by: `text` when a level is text, so that 4 in a file meets "4" in a model."""
     if text:
-        return str(_plain(value))
+        return str(plain(value))
     if isinstance(value, str):
         number = number_of(value)
-        return value if number is None or number != number else _plain(number)
-    return _plain(value)
-
-
-def warn_of_spellings(column: str, new: Sequence[Level], known: Sequence[Level]) -> None:
-    """Warn of levels that an earlier fit has not seen, and that look like one that it has: ` paris` beside `Paris`."""
-    if not new:
-        return
-    seen = {_folded(level): level for level in known}
-    for level in new:
-        meant = seen.get(_folded(level))
-        if meant is not None:
-            warnings.warn(
-                f"`{column}`: {quoted(level)} is no level that the fit has seen, and follows the prior; did you mean "
-                f"{quoted(meant)}?",
-                GpdslWarning,
-                stacklevel=2,
-            )
-
-
-def _folded(level: Level) -> str:
-    """A level whatever its capitals and blanks, as the moment, the truth or the whole number that it stands for."""
-    if isinstance(level, str) and (moment := moment_in(level)) is not None:
-        return moment.isoformat()
-    text = "".join(str(level).split()).casefold()
-    text = {"false": "0", "true": "1"}.get(text, text)
-    number = number_of(text)
-    return str(int(number)) if number is not None and np.isfinite(number) and number == np.floor(number) else text
+        return value if number is None or number != number else plain(number)
+    return plain(value)

@@ -50,7 +50,7 @@ def standardise(declarations: m.Declarations, data: Data, asked: Asked, start: U
     if asked is None and start is ANY:
         asked = declarations.infer.standardise
     quantities = {**declarations.inputs, **declarations.outputs}
-    before = start.standardised
+    asked, before = _meant(asked, quantities), start.standardised
     kept = {n: (before.means[n], before.sds[n]) for n in quantities if n in before.sds}
     means, sds = {}, {}
     for name, given in _named(declarations, asked, kept).items():
@@ -72,6 +72,14 @@ def spreads_in(
 ) -> dict[str, tuple[float, ...]]:
     """How far the inputs of a model spread in data of any kind, as a fit sees them."""
     return spreads(standardise(declarations, bind(declarations, source, columns=columns), asked))
+
+
+def _meant(asked: Asked, quantities: Collection[str]) -> Asked:
+    """A text in the words of the command line: `true`, `false`, or names with commas between them."""
+    if not isinstance(asked, str) or asked in quantities:
+        return asked
+    words: Mapping[str, bool] = {"true": True, "false": False}
+    return words.get(asked.strip().lower(), [name.strip() for name in asked.split(",")])
 
 
 def _named(declarations: m.Declarations, asked: Asked, kept: Collection[str]) -> Mapping[str, Any]:

@@ -1,0 +1,166 @@
+"""Codes with zeros before them, periods in Parquet, and truths that later data spell otherwise."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import gpdsl
+from gpdsl import GpdslError, GpdslWarning
+from gpdsl.cli.draft import draft
+from gpdsl.data import bind, read_table
+from gpdsl.data.convert import is_code
+from gpdsl.data.looks import look
+from gpdsl.program.standardise import standardise
+from tests.data import models
+
+SITES = gpdsl.compile("""model sites
+index s in 1..S
+input site : label[s]
+output y : real
+param a[s] : real ~ Normal(0, 1)
+y ~ Normal(a[site], 1)
+""").declarations
+
+CODES = ["01", "1", "007", "01"]
+
+
+def every_road(frame: pd.DataFrame, folder: Path) -> list[Any]:
+    """The same rows in all containers."""
+    frame.to_csv(folder / "d.csv", index=False)
+    frame.to_csv(folder / "d.tsv", index=False, sep="\t")
+    frame.to_parquet(folder / "d.parquet")
+    columns = {name: frame[name].tolist() for name in frame}
+    return [frame, columns, pa.table(columns), *(folder / f"d.{each}" for each in ("csv", "tsv", "parquet"))]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("01", True),
+        (" 007 ", True),
+        ("00", True),
+        ("0", False),
+        ("0.5", False),
+        ("10", False),
+        ("01a", False),
+        ("٠١", False),
+    ],
+)
+def test_digits_with_a_zero_that_no_number_needs(text: str, code: bool) -> None:
+    assert is_code(text) is code
+
+
+def test_labels_keep_their_zeros_in_every_container(tmp_path: Path) -> None:
+    for source in every_road(pd.DataFrame({"site": CODES, "y": [1.0, 2.0, 3.0, 4.0]}), tmp_path):
+        data = bind(SITES, source)
+        assert data.levels == {"s": ("01", "1", "007")}
+        assert data.inputs["site"].tolist() == [1, 2, 3, 1]
+
+
+def test_later_rows_without_such_zeros_have_the_same_levels(tmp_path: Path) -> None:
+    (tmp_path / "later.csv").write_text("site\n1\n1\n")  # numbers, by themselves
+    later = bind(
+        SITES, tmp_path / "later.csv", sizes={"S": 3}, levels={"s": ("01", "1", "007")}, outputs_required=False
+    )
+    assert later.inputs["site"].tolist() == [2, 2]
+
+
+def test_missing_codes_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("k,x\n01,1\n,2\nNA,3\n")
+    assert read_table(tmp_path / "d.csv").columns["k"].tolist() == ["01", None, None]
+
+
+def test_codes_as_numbers_are_doubted_in_every_container(tmp_path: Path) -> None:
+    for source in every_road(pd.DataFrame({"x": ["03", "1", "007"], "y": [1.0, 2.0, 3.0]}), tmp_path):
+        with pytest.warns(GpdslWarning, match=r"`x`: `03` in row 1 is read as the number 3.*`x : label\[s\]`"):
+            data = bind(models.REAL, source)
+        assert data.inputs["x"].ravel().tolist() == [3.0, 1.0, 7.0]
+
+
+def test_zeros_of_plain_numbers_are_no_codes(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("x,y\n0,0.25\n0.5,0\n10,00.5\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bind(models.REAL, tmp_path / "d.csv").outputs["y"].tolist() == [0.25, 0.0, 0.5]
+
+
+def test_a_draft_takes_codes_for_words(tmp_path: Path) -> None:
+    rows = [f"{zip_code},{k % 7},{k * 1.5 % 3}" for k, zip_code in enumerate(["00120101", "02139", "94110"] * 8)]
+    (tmp_path / "d.csv").write_text("zip,x,y\n" + "\n".join(rows) + "\n")
+    table = read_table(tmp_path / "d.csv")
+    assert look(table, "zip").kind == "text"
+    assert "input zip : label[each_zip]" in " ".join(draft(table, "d", "y").text.split())
+
+
+def test_periods_of_a_parquet_file_are_times(tmp_path: Path) -> None:
+    months = pd.period_range("2020-11", periods=4, freq="M")
+    weeks = pd.PeriodIndex(["2020-01-06", None, "2020-01-20", "2020-01-27"], freq="W")
+    frame = pd.DataFrame({"m": months, "w": weeks, "y": [1.0, 2.0, 3.0, 4.0]})
+    frame.to_parquet(tmp_path / "d.parquet")
+    for source in (frame, tmp_path / "d.parquet", pq.read_table(tmp_path / "d.parquet")):
+        columns = read_table(source).columns
+        assert columns["m"].tolist() == [each.to_timestamp().to_pydatetime() for each in months]
+        assert columns["w"].tolist() == [None if each is pd.NaT else each.to_timestamp() for each in weeks]
+
+
+def test_periods_that_arrow_keeps_as_numbers_are_times(tmp_path: Path) -> None:
+    """As a process reads them that has not imported pandas."""
+    about = {b"ARROW:extension:name": b"pandas.period", b"ARROW:extension:metadata": b'{"freq": "Q-DEC"}'}
+    schema = pa.schema([pa.field("q", pa.int64(), metadata=about)])
+    table = pa.table({"q": pa.array([200, None, 201])}, schema=schema)
+    assert [each and (each.year, each.month) for each in read_table(table).columns["q"]] == [(2020, 1), None, (2020, 4)]
+
+
+@pytest.mark.parametrize(
+    ("levels", "later", "expected"),
+    [
+        ((0, 1), ["True", "False"], [2, 1]),
+        ((0, 1), ["TRUE", "true"], [2, 2]),
+        (("0", "1"), ["true", "false"], [2, 1]),
+        ((0, 1), [True, False], [2, 1]),
+        (("False", "True"), [0, 1], [1, 2]),
+        (("False", "True"), ["1", "0"], [2, 1]),
+        ((False, True), ["FALSE", "1"], [1, 2]),
+        (("FALSE", "TRUE"), [True, False], [2, 1]),
+    ],
+)
+def test_truths_of_later_rows_are_those_of_the_fit(levels: tuple, later: list, expected: list[int]) -> None:
+    data = bind(SITES, {"site": later}, sizes={"S": 2}, levels={"s": levels}, outputs_required=False)
+    assert data.inputs["site"].tolist() == expected
+    assert data.unseen == {"s": ()}
+
+
+@pytest.mark.parametrize("levels", [(1, 2), (0, 1, 2), (1,), ("0", "1", "True")])
+def test_numbers_that_are_no_truths_are_not_taken_for_them(levels: tuple) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = bind(SITES, {"site": ["False"]}, sizes={"S": len(levels)}, levels={"s": levels}, outputs_required=False)
+    assert data.unseen == {"s": ("False",)}
+
+
+CURVE = gpdsl.compile("""model curve
+input x : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+y ~ Normal(f, 1)
+""").declarations
+
+
+@pytest.mark.parametrize(
+    ("said", "names"), [("true", {"x", "y"}), ("x, y", {"x", "y"}), ("x", {"x"}), ("False", set())]
+)
+def test_standardise_as_text_means_what_it_does_on_the_command_line(said: str, names: set[str]) -> None:
+    data = bind(CURVE, {"x": [1.0, 2.0, 4.0], "y": [3.0, 1.0, 2.0]})
+    assert {*standardise(CURVE, data, said).standardised.sds} == names
+
+
+def test_a_text_that_names_nothing_is_refused() -> None:
+    with pytest.raises(GpdslError, match="no input or output `z`"):
+        standardise(CURVE, bind(CURVE, {"x": [1.0, 2.0], "y": [3.0, 1.0]}), "x,z")
