@@ -18,7 +18,7 @@ from gpdsl.inference.blocks import shards_for
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.driver import Keep
-from gpdsl.inference.engines import plan
+from gpdsl.inference.engines import NATURAL, plan
 from gpdsl.inference.fields.plan import explain_fields, infer_fields
 from gpdsl.inference.fineness import finely
 from gpdsl.inference.layered.shallow import from_the_last_layer
@@ -31,6 +31,7 @@ from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.round_rows import filled_up, of_first
 from gpdsl.inference.sides import from_all_sides
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.numerics import jitters_for
@@ -98,11 +99,14 @@ def infer(
         problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
         held = None if start is None else start.held
         problem = replace(problem, begun_held=held, copies=count - data.rows, continued=start is not None)
+        fresh = start is None and keep is None and plain and engine.name == NATURAL.name
+        whole = filled_up(problem) if fresh else problem
         with machine_for(max(map(len, planned.inducing), default=0)):
             monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
-            result = attempt(problem, engine.fit) if plain else attempt_mixture(problem, engine.fit, known_exact)
+            result = attempt(whole, engine.fit) if plain else attempt_mixture(problem, engine.fit, known_exact)
             if engine.refined:
-                result = finely(problem, from_all_sides(problem, result, engine.fit), engine.fit)
+                result = finely(whole, from_all_sides(whole, result, engine.fit), engine.fit)
+            result = result if whole is problem else of_first(result, count)
             monitor.ended(result)
         if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
             raise KeyboardInterrupt  # before the first state that is worth anything

@@ -191,8 +191,16 @@ class Problem:
         """The problem without what shared programs must not depend on."""
         nothing = cast(Any, None)
         program = replace(self.program, parameters=self.program.parameters.without_starts())
+        choice = replace(self.choice, reasons={})  # words that count the rows
         return replace(
-            self, program=program, rows=nothing, parameters=nothing, inducing=nothing, begun=None, begun_held=None
+            self,
+            program=program,
+            choice=choice,
+            rows=nothing,
+            parameters=nothing,
+            inducing=nothing,
+            begun=None,
+            begun_held=None,
         )
 
     @cached_property

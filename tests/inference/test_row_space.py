@@ -12,7 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.natural import profiled
-from gpdsl.inference.natural.lapack import RowPosterior, row_posterior
+from gpdsl.inference.natural.lapack import RowPosterior, _inverse, row_posterior
 from gpdsl.inference.natural.profiled import _place, outer_point, profiled_bound
 from gpdsl.inference.natural.row_space import Ascent, in_row_space
 from gpdsl.inference.natural.site_starts import start_sites
@@ -210,3 +210,10 @@ def test_a_tolerance_is_a_number_of_nats_a_row() -> None:
             options=SimpleNamespace(tolerance=tolerance), program=SimpleNamespace(opaque=opaque), count=40
         )
         assert profiled._tolerance(problem) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("size", [64, 65, 131, 300])
+def test_the_inverse_half_by_half_is_that_of_lapack(size: int, rng: np.random.Generator) -> None:
+    root = rng.normal(size=(size, size))
+    factor = np.asfortranarray(np.linalg.cholesky(np.eye(size) + root @ root.T / size))
+    np.testing.assert_allclose(_inverse(factor), np.linalg.inv(factor), atol=1e-13)

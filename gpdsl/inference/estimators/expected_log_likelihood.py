@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
 from gpdsl.inference.opaque.values import penalised
-from gpdsl.program.fine_quadrature import fine_integral, of_two
+from gpdsl.program.fine_quadrature import fine_integral, of_two, quick_integral
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import Integral, gauss_hermite, integral_of, split_integral
@@ -249,6 +249,27 @@ def quadrature_errors(
             added = added + row_sum(rows, observation, value - known, shape)
             left = left + row_sum(rows, observation, open_, shape)
     return added, left
+
+
+def quick_errors(
+    program: Program, parameters: Mapping[str, Array], rows: Rows, marginals: Marginals
+) -> tuple[Float[Array, "K rows"], Bool[Array, ""]]:
+    """What the trapezoidal rule adds to terms of one argument without kinks, and whether that is right in all rows."""
+    scope, shape = Scope(parameters, rows), marginals.mean.shape[:2]
+    added, right = jnp.zeros(shape, marginals.mean.dtype), jnp.asarray(True)
+    for observation in program.observations:
+        for term in (term for term in observation.terms if term.refinable):
+            integral = _integral(program, observation, term, scope, marginals)
+            value, agree = quick_integral(integral)
+            known = _quadrature(program, observation, replace(term, fine=False), scope, marginals)
+            added, right = added + row_sum(rows, observation, value - known, shape), right & agree
+    return added, right
+
+
+def can_be_quick(program: Program) -> bool:
+    """Whether `quick_errors` knows all terms that may be integrated more finely."""
+    terms = [term.integrand for each in program.observations for term in each.terms if term.refinable]
+    return all(each is not None and len(each.arguments) == 1 and not each.kinks for each in terms)
 
 
 def _fine(integral: Integral) -> tuple[Array, Array]:

@@ -25,6 +25,9 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 NOTHING = 1e-10
 """Precision of a site, in units of the prior's, below which it is left out: its variance would be lost in rounding."""
 
+SMALL = 64
+"""Rows of factors that LAPACK inverts."""
+
 Matrix = Float[np.ndarray, "M M"]
 Vector = Float[np.ndarray, "M"]
 
@@ -101,10 +104,26 @@ def _of_positive(prior: Matrix, root: Vector, linear: Vector) -> tuple[RowPoster
         return None
     log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
     alpha = _alpha(factor, prior, root, linear)
-    half, failed = trtri(factor, lower=1, overwrite_c=1)
-    if failed or not np.isfinite(log_det):
+    if not np.isfinite(log_det):
         return None
+    half = _inverse(factor) if len(factor) > SMALL else trtri(factor, lower=1, overwrite_c=1)[0]
     return RowPosterior(prior @ alpha, alpha, 0.0, 0.0, alpha, root, half), log_det
+
+
+def _inverse(factor: Matrix) -> Matrix:
+    """The inverse of a lower factor, half by half: of [[A, 0], [C, B]] it has -B^-1 C A^-1 below.
+
+    It is products nearly all the way, and LAPACK's own is not: 1.1 ms and 2.5 ms of 455 rows on one core.
+    """
+    trtri, trmm = get_lapack_funcs("trtri", (factor,)), get_blas_funcs("trmm", (factor,))
+    if len(factor) <= SMALL:
+        return trtri(factor, lower=1)[0]
+    k = len(factor) // 2
+    found = np.zeros_like(factor, order="F")
+    found[:k, :k], found[k:, k:] = _inverse(factor[:k, :k]), _inverse(factor[k:, k:])
+    right = trmm(-1.0, found[:k, :k], np.asfortranarray(factor[k:, :k]), side=1, lower=1, overwrite_b=1)
+    found[k:, :k] = trmm(1.0, found[k:, k:], right, lower=1, overwrite_b=1)
+    return found
 
 
 def _alpha(factor: Matrix, prior: Matrix, root: Vector, linear: Vector) -> Vector:

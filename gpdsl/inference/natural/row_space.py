@@ -224,7 +224,8 @@ class Ascent:
         self._unknown = _Found([[_unknown(w) for w in np.asarray(precision)] for precision, _ in weights])
         unknown = self._unknown
         known = progress, trial, unknown.moments, unknown.divergence
-        self._step = compiled("step", start, given, normals, 0.0, *known)
+        few = problem.count <= FEW and not problem.program.sampled
+        self._step = compiled("step", start, given, normals, 0.0, *known, brief=problem.brief or few)
         shapes = [_shapes(*precision.shape) for precision, _ in weights]
         gradient = start, given, normals, unknown.moments, shapes
         self._gradient = compiled("gradient", *gradient, fused=True) if jax.tree.leaves(start) else None

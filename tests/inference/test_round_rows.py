@@ -1,0 +1,79 @@
+"""Dense fits of nearly as many rows share their programs, and are what they would be by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference import infer
+from gpdsl.inference.round_rows import EACH, LEAST
+from gpdsl.sklearn import Classifier
+from tests.inference.test_reuse import programs_compiled
+
+BINARY = """model m
+input x : real[D]
+output y : binary
+param m : real = 0 ~ Normal(0, 2)
+param s2 : positive = 2 ~ LogNormal(1, 1)
+latent f(x) ~ GP(m, s2 * RBF(1.2))
+y ~ Bernoulli(logit = f)
+"""
+
+CLASSES = """model m
+index c in 1..3
+input x : real[D]
+output y : label[c]
+param s2 : positive = 2 ~ LogNormal(1, 1)
+latent f[c](x) ~ GP(0, s2 * RBF(1.2))
+y ~ Categorical(logits = f)
+"""
+
+ROWS = LEAST + 3
+
+
+def data(rng: np.random.Generator, text: str, rows: int = ROWS) -> dict[str, np.ndarray]:
+    x = rng.normal(size=(rows, 2))
+    tall = 2 * np.sin(x[:, 0]) + rng.normal(size=rows)
+    return {"x": x, "y": np.digitize(tall, [-0.7, 0.7]) + 1 if "label" in text else tall > 0}
+
+
+@pytest.mark.parametrize("text", [BINARY, CLASSES], ids=["binary", "classes"])
+def test_rows_that_fill_up_change_nothing(text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, new = data(rng, text), {"x": rng.normal(size=(20, 2))}
+    filled = gpdsl.compile(text).fit(known, progress=False, posterior="full")
+    monkeypatch.setattr(infer, "filled_up", lambda problem: problem)
+    alone = gpdsl.compile(text).fit(known, progress=False, posterior="full")
+    assert filled.elbo == pytest.approx(alone.elbo, abs=1e-6)
+    for name, value in alone.parameters.items():
+        np.testing.assert_allclose(filled.parameters[name], value, rtol=1e-3)
+    np.testing.assert_allclose(filled.predict(new).mean("y"), alone.predict(new).mean("y"), atol=1e-4)
+    np.testing.assert_allclose(filled.predict(new).variance("f"), alone.predict(new).variance("f"), rtol=1e-3)
+    for mine, theirs in zip(filled.posterior, alone.posterior, strict=True):
+        assert mine.root.shape == theirs.root.shape
+
+
+def test_nearly_as_many_rows_compile_nothing_new(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = programs_compiled(monkeypatch)
+    known = data(rng, BINARY, LEAST + EACH)
+    Classifier().fit(known["x"][:-1], known["y"][:-1])
+    first = len(compiled)
+    Classifier().fit(known["x"][:-4], known["y"][:-4])
+    assert len(compiled) == first > 0
+
+
+def fits_alone(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, **options: Any) -> bool:
+    """Whether a fit with these options has no rows but its own."""
+    asked: list[Any] = []
+    monkeypatch.setattr(infer, "filled_up", lambda problem: (asked.append(problem), problem)[1])
+    gpdsl.compile(BINARY).fit(data(rng, BINARY), progress=False, steps=1, **options)
+    return not asked
+
+
+@pytest.mark.parametrize("options", [{"engine": "ep"}, {"posterior": "mixture(2)"}], ids=str)
+def test_other_engines_have_their_own_rows(
+    options: dict[str, Any], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fits_alone(rng, monkeypatch, **options)
