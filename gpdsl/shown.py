@@ -17,6 +17,12 @@ def mimebundle(
     return {kind: text for kind, text in found.items() if text is not None}
 
 
+def rounded(value: float, digits: int = 2) -> str:
+    """A number to so many digits, as people write it: 1800 and not 1.8e+03, up to six digits before the point."""
+    value = float(f"{value:.{digits - 1}e}")
+    return f"{value:.0f}" if 10 ** (digits - 1) <= abs(value) < 1e6 else f"{value:.{digits}g}"
+
+
 def in_notebook() -> bool:
     """Whether the code runs in the kernel of a notebook, whose outputs can change."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

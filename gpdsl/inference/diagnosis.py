@@ -275,7 +275,7 @@ def curvature(
     if bound is not None and not abs(here - bound) < OTHER * rows:
         raise Unknown(f"the bound has another maximum over q at its end: {here:.6g} and not {bound:.6g} nats")
     if needed > seconds:
-        raise Unknown(f"{2 * len(place)} evaluations would take about {needed:.1g} s; ask for diagnose = full")
+        raise Unknown(f"{2 * len(place)} evaluations would take about {needed:.0f} s; ask for diagnose = full")
     steps = STEP * np.eye(len(place))
     rows_of = np.asarray([(slope(place - step)[1] - slope(place + step)[1]) / (2 * STEP) for step in steps])
     declared = program.declarations.params

@@ -14,6 +14,7 @@ from gpdsl.inference.inducing.loss import Loss
 from gpdsl.language.warnings.priors import unbounded_priors
 from gpdsl.program.program import Program
 from gpdsl.results.fit import Fit
+from gpdsl.shown import rounded
 from gpdsl.symbolic.density_mass import doubtful
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _with_error(value: np.ndarray, errors: np.ndarray | None) -> str:
     if errors is None or flat.size > SHOWN:
         return _show(value)
     pairs = zip(flat, np.ravel(errors), strict=True)
-    text = ", ".join(f"{v:.4g} ± {f'{e:.2g}' if np.isfinite(e) else '?'}" for v, e in pairs)
+    text = ", ".join(f"{rounded(v, 4)} ± {rounded(e) if np.isfinite(e) else '?'}" for v, e in pairs)
     return text if flat.size == 1 else f"[{text}]"
 
 
@@ -125,7 +126,7 @@ def _averaged(settings: Settings, name: str) -> str:
     """What settings say of a parameter."""
     moments = settings.mean(name), settings.sd(name), settings.quantile(name, 0.05), settings.quantile(name, 0.95)
     flat = np.stack([np.ravel(each) for each in moments], axis=1)
-    text = "; ".join(f"{mean:.4g} ± {sd:.2g} ({low:.4g} to {high:.4g})" for mean, sd, low, high in flat[:SHOWN])
+    text = "; ".join(f"{mean:.4g} ± {rounded(sd)} ({low:.4g} to {high:.4g})" for mean, sd, low, high in flat[:SHOWN])
     return text if len(flat) <= SHOWN else f"{text} … ({len(flat)} values)"
 
 
@@ -227,9 +228,9 @@ def evidence_word(fit: Fit) -> str:
 
 def _show(value: np.ndarray) -> str:
     flat = np.asarray(value, float).ravel()
-    text = " ".join(f"{v:.4g}" for v in flat[:SHOWN])
+    text = " ".join(rounded(v, 4) for v in flat[:SHOWN])
     if flat.size > SHOWN:
-        text += f" … ({flat.size} values, {flat.min():.4g} to {flat.max():.4g})"
+        text += f" … ({flat.size} values, {rounded(flat.min(), 4)} to {rounded(flat.max(), 4)})"
     return text if flat.size == 1 else f"[{text}]"
 
 
