@@ -70,7 +70,8 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
         "input  site    : label[each_site]    # 3 words: east, north, south",
         "param of_site[each_site] : real ~ Normal(0, sd_site)",
         "#   left out: `country`, it is the same in every row",
-        f"#   left out: `sum`, which is missing in 1 of {ROWS} rows: inputs are known: fill it in, or leave these rows out",
+        f"#   left out: `sum`, which is missing in 1 of {ROWS} rows: "
+        "inputs are known: fill it in, or leave these rows out",
         "latent f(day, x, size_m2) ~ GP(m,",
         "    s2_week * Periodic(ell_week, 7, on = day) +",
         "    s2 * RBF(ell, on = [x, size_m2]))",
