@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -141,10 +141,20 @@ class Beliefs:
         made = reused((self.program.known_by, key, self.count, len(self.weights), self.seed), build)
         return partial(made, (self.parameters, self.rows, self.marginals))
 
+    @cached_property
     def filled_up(self) -> Beliefs:
-        """The beliefs about these rows and more, the last of them again, up to a number that programs are made for."""
+        """The beliefs about these rows and more, the last of them again, up to a number that programs are made for.
+
+        Their marginals are where programs take them from: of many components they are large.
+        """
         size = self.count if self.marginals.together else few_sizes(self.count)
-        return self if size == self.count else self.part(filled_up(self.count, size))
+        whole = self if size == self.count else self.part(filled_up(self.count, size))
+        return replace(whole, marginals=jax.tree.map(jnp.asarray, whole.marginals))
+
+    @cached_property
+    def widest(self) -> Float[np.ndarray, "1 1 latents"]:
+        """The largest standard deviations of the latents in any row."""
+        return np.sqrt(np.max(np.asarray(self.marginals.variance), axis=(0, 1), keepdims=True))
 
     def shell(self) -> Beliefs:
         """What is compiled knows of these beliefs."""
@@ -284,7 +294,7 @@ def each_component(
     """The same of several expressions without opaque functions, compiled together; finely where that is needed."""
     symbols, steep = list(given), tuple(is_steep(beliefs, each, keys, given) for each in expressions)
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
-    count, beliefs = beliefs.count, beliefs.filled_up()
+    count, beliefs = beliefs.count, beliefs.filled_up
     numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in given.values()]
     for fine in (False, True):
 
@@ -315,9 +325,8 @@ def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given
     integrand = integrand_in(beliefs, expression, given)
     if len(integrand.arguments) != 1:
         return False
-    widest = np.sqrt(np.max(np.asarray(beliefs.marginals.variance), axis=(0, 1), keepdims=True))
     scope = Scope(as_numpy(dict(beliefs.parameters)), beliefs.rows)  # nothing is compiled for what is on the host
-    return may_be_steep(beliefs.program, integrand, keys, scope, widest, near)
+    return may_be_steep(beliefs.program, integrand, keys, scope, beliefs.widest, near)
 
 
 def integrand_in(beliefs: Beliefs, expression: sp.Basic, given: Iterable[sp.Symbol] = ()) -> Integrand:

@@ -117,7 +117,7 @@ def _common(
         count = max(len(value) for value in found)  # as many as the functions were called at, or polynomials answer
         weights = np.full(count, 1.0 / count)
     else:
-        filled = beliefs.filled_up()
+        filled = beliefs.filled_up
         found = filled.compile(("nodes", formulas, keys, by_rule), compute)(nodes)
     shape = (len(weights), len(beliefs.weights), beliefs.count)
     rows = (np.asarray(value)[:, :, : beliefs.count] for value in found)

@@ -181,7 +181,9 @@ class Prediction(Scored):
         return by_parts(at.count, lambda number, rows: compute(self._part(rows), number), axis, at.at_once)
 
     def _part(self, rows: slice) -> Prediction:
-        return Prediction(self.beliefs.part(rows), self.dtype, self.standardised)
+        whole = len(range(*rows.indices(self.beliefs.count))) == self.beliefs.count
+        # the beliefs themselves keep what was worked out of them
+        return Prediction(self.beliefs if whole else self.beliefs.part(rows), self.dtype, self.standardised)
 
     def _mean(self, name: str) -> np.ndarray:
         if is_output(self.beliefs, name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from gpdsl.inference.posteriors.features import (
 )
 from gpdsl.inference.posteriors.posterior import Functions, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Functionals
+from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, KernelValues
 from gpdsl.program.joint import Marginals
@@ -93,6 +93,7 @@ class Predicted(Layers):
 
     With a(x) = V' L^-1 k(z, x) for Kuu = L L' the variance is k(x, x) - sum_i c_i a_i(x)^2: one product of matrices for
     each latent, where features and what the posterior makes of them would be a triangular solve and another product.
+    Many points are taken `POINTS_AT_ONCE`.
     """
 
     def _unscaled(
@@ -108,13 +109,31 @@ class Predicted(Layers):
             return super()._unscaled(group, rows, kernel, inducing, q, jitter)
         root, factor = jnp.asarray(q.root)[0], factorise(group, kernel, inducing, jitter)
         told, axes = jnp.linalg.eigh(jnp.eye(root.shape[-1], dtype=root.dtype) - root @ jnp.swapaxes(root, -1, -2))
-        read = functionals_at(group, group.readings.all, rows)
-        cross = of_each_kernel(group, lambda a: covariance(group.form, a, inducing, read), kernel)
         across = solve_triangular(jnp.broadcast_to(factor, axes.shape), axes, lower=True, trans=1)  # L^-T V
-        along = jnp.swapaxes(across, -1, -2) @ cross
-        mean = jnp.einsum("lk,lkn->ln", jnp.einsum("lmk,lm->lk", axes, jnp.asarray(q.mean)[0]), along)
-        variance = prior_variances(group, kernel, read) - jnp.einsum("lk,lkn->ln", told, along**2)
-        return mean[None], jnp.maximum(variance, 0.0)[None], None
+        along_mean = jnp.einsum("lmk,lm->lk", axes, jnp.asarray(q.mean)[0])  # V' m
+
+        def moments(read: Functionals) -> tuple[Array, Array]:
+            cross = of_each_kernel(group, lambda a: covariance(group.form, a, inducing, read), kernel)
+            along = jnp.swapaxes(across, -1, -2) @ cross
+            variance = prior_variances(group, kernel, read) - jnp.einsum("lk,lkn->ln", told, along**2)
+            return jnp.einsum("lk,lkn->ln", along_mean, along), jnp.maximum(variance, 0.0)
+
+        mean, variance = _in_blocks(moments, functionals_at(group, group.readings.all, rows))
+        return mean[None], variance[None], None
+
+
+POINTS_AT_ONCE = 256
+"""Points whose covariances are computed together: those with a hundred inducing points stay near the processor. It
+divides every number of passes.
+"""
+
+
+def _in_blocks(moments: Callable[[Functionals], tuple[Array, Array]], at: Functionals) -> tuple[Array, Array]:
+    """Means and variances [latents, points], of some points after the other where these are in full blocks."""
+    if not isinstance(at, Values) or len(at) <= POINTS_AT_ONCE or len(at) % POINTS_AT_ONCE:
+        return moments(at)
+    blocks = jax.tree.map(lambda a: a.reshape(-1, POINTS_AT_ONCE, *a.shape[1:]), at)
+    return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1), jax.lax.map(moments, blocks))
 
 
 PASSES_AT_ONCE = 1 << 16
