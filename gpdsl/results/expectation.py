@@ -32,6 +32,7 @@ from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of, split_integral
 from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, Scope
+from gpdsl.results.on_host import polynomial_mean
 from gpdsl.results.separated import Each, separated_mean, separated_variance
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
@@ -149,7 +150,12 @@ class Beliefs:
         """
         size = self.count if self.marginals.together else few_sizes(self.count)
         whole = self if size == self.count else self.part(filled_up(self.count, size))
-        return replace(whole, marginals=jax.tree.map(jnp.asarray, whole.marginals))
+        return replace(whole, marginals=jax.device_put(whole.marginals))
+
+    @cached_property
+    def found(self) -> dict[Any, np.ndarray]:
+        """Expectations that several moments of these beliefs have in common, by expression and axes."""
+        return {}
 
     @cached_property
     def widest(self) -> Float[np.ndarray, "1 1 latents"]:
@@ -292,8 +298,25 @@ def each_component(
     given: Mapping[sp.Symbol, Any] = MappingProxyType({}),
 ) -> list[Float[np.ndarray, "K rows *keys"]]:
     """The same of several expressions without opaque functions, compiled together; finely where that is needed."""
+    places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(given)}
+    named = {places[symbol]: values for symbol, values in given.items()}  # equal formulas are found again by their names
+    asked = [each.xreplace(places) for each in expressions]
+    found = {} if given else {each: beliefs.found[each, keys] for each in asked if (each, keys) in beliefs.found}
+    for each in asked:
+        if each not in found and (simple := polynomial_mean(beliefs, each, keys, named)) is not None:
+            found[each] = simple
+    rest = [each for each in dict.fromkeys(asked) if each not in found]
+    if rest:
+        found |= zip(rest, _compiled(beliefs, rest, keys, named), strict=True)
+    if not given:
+        beliefs.found.update(((each, keys), found[each]) for each in rest)
+    return [found[each] for each in asked]
+
+
+def _compiled(
+    beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
+) -> list[Float[np.ndarray, "K rows *keys"]]:
     symbols, steep = list(given), tuple(is_steep(beliefs, each, keys, given) for each in expressions)
-    places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(symbols)}
     count, beliefs = beliefs.count, beliefs.filled_up
     numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in given.values()]
     for fine in (False, True):
@@ -302,8 +325,7 @@ def each_component(
             table = dict(zip(symbols, values, strict=True))
             return [_per_component(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)]
 
-        key = tuple(each.xreplace(places) for each in expressions), keys, steep, fine
-        found = beliefs.compile(key, compute)(numbers)
+        found = beliefs.compile((tuple(expressions), keys, steep, fine), compute)(numbers)
         if all(right is None or bool(right) for _, right in found):
             break
     return [np.asarray(values)[:, :count] for values, _ in found]

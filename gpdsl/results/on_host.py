@@ -1,0 +1,123 @@
+"""Polynomials in moments, parameters and inputs, evaluated where these are: nothing is compiled for what is so simple."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sympy as sp
+from jaxtyping import Float
+
+from gpdsl.lowering.table import align
+from gpdsl.program.rows import gathered
+from gpdsl.symbolic.closed import expectation
+from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
+from gpdsl.symbolic.joint import correlated
+from gpdsl.symbolic.terms import latents_in
+
+if TYPE_CHECKING:
+    from gpdsl.results.expectation import Beliefs
+
+Load = Callable[[sp.Symbol], Any]
+
+OPERATIONS, POWERS = 256, 64
+"""Of a formula that is evaluated here, and up to which power: a larger one is compiled."""
+
+
+def polynomial_mean(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
+) -> Float[np.ndarray, "K rows *keys"] | None:
+    """E[expression] under each component, where it is a polynomial in what is on the host; None for anything else."""
+    translator, marginals = beliefs.program.translator, beliefs.marginals
+    unknown = sp.Tuple(*(expression.free_symbols - given.keys()))
+    latents = latents_in(translator, unknown)
+    if latents and (marginals.covariance is not None or marginals.together or correlated(translator, latents)):
+        return None
+    formula = _closed(expression, latents)
+    if formula is None:
+        return None
+    moments = moments_of(latents)
+    tables = (
+        {moments.mean[s]: (s, marginals.mean) for s in latents},
+        {moments.variance[s]: (s, marginals.variance) for s in latents},
+    )
+    read = {symbol: which for table in tables for symbol, which in table.items()}
+    others = formula.free_symbols - given.keys() - read.keys()
+    sources = {symbol: _source(beliefs, translator.references.get(symbol)) for symbol in others}
+    if any(values is None for values in sources.values()):
+        return None
+
+    def load(symbol: sp.Symbol) -> Any:
+        if symbol in given:
+            return np.asarray(given[symbol])
+        if symbol in read:
+            latent, values = read[symbol]
+            return beliefs.program.evaluator.of_latent(latent, np.asarray(values), keys)
+        return align(sources[symbol], translator.references[symbol].positions, keys)
+
+    value = np.asarray(_evaluate(formula, load, {}), np.asarray(marginals.mean).dtype)
+    axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
+    return np.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))
+
+
+@functools.lru_cache(maxsize=1024)
+def _closed(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> sp.Expr | None:
+    """The expectation by independent latents in their moments, where it is a polynomial of few operations."""
+    pulled = pull_exponentials(expression)
+    formula = expectation(pulled, latents, moments_of(latents)) if latents else expression
+    return formula if formula is not None and _is_plain(formula) else None
+
+
+def _is_plain(formula: sp.Expr) -> bool:
+    nodes = list(sp.preorder_traversal(formula))
+    return len(nodes) <= OPERATIONS and all(
+        isinstance(each, sp.Add | sp.Mul | sp.Symbol | sp.Number)
+        or (isinstance(each, sp.Pow) and each.exp.is_Integer and 0 < int(each.exp) <= POWERS)
+        for each in nodes
+    )
+
+
+def _source(beliefs: Beliefs, ref: Any) -> np.ndarray | None:
+    """The whole array that a symbol is of, where it is a parameter, a constant or an input."""
+    if ref is None:
+        return None
+    match ref.kind:
+        case "param":
+            return np.asarray(beliefs.parameters[ref.name])
+        case "const":
+            const = beliefs.program.declarations.consts[ref.name]
+            return np.broadcast_to(np.asarray(const.values), beliefs.program.translator.shape(const.axes))
+        case "input":
+            return np.asarray(beliefs.rows.inputs[ref.name])
+        case "gathered" if ref.name in beliefs.parameters:
+            return gathered(np.asarray(beliefs.parameters[ref.name]), ref, beliefs.rows.inputs)
+    return None
+
+
+def _evaluate(node: sp.Basic, load: Load, known: dict[sp.Basic, Any]) -> Any:
+    """Values of a polynomial, as `lowering.table.evaluate` would have them."""
+    if node not in known:
+        if isinstance(node, sp.Symbol):
+            known[node] = load(node)
+        elif isinstance(node, sp.Number):
+            known[node] = float(node)
+        elif isinstance(node, sp.Pow):
+            known[node] = _power(_evaluate(node.base, load, known), int(node.exp))
+        else:
+            parts = [_evaluate(each, load, known) for each in node.args]
+            known[node] = functools.reduce(operator.add if isinstance(node, sp.Add) else operator.mul, parts)
+    return known[node]
+
+
+def _power(base: Any, exponent: int) -> Any:
+    """By repeated squares, as XLA does it."""
+    found = None
+    while exponent:
+        if exponent & 1:
+            found = base if found is None else found * base
+        exponent >>= 1
+        base = base * base if exponent else base
+    return found
