@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -22,6 +23,9 @@ SINGULAR = 1e-12
 
 WRITTEN_OUT = 4
 """Readings up to which a root is written out entry by entry."""
+
+MULTIPLIED_OUT = 16
+"""Readings up to which samples are multiplied by a root entry by entry."""
 
 NUDGE = 1e-9
 """Relative addition to the diagonal of a larger covariance, whose readings may determine each other."""
@@ -66,6 +70,25 @@ class Marginals:
                 part = _of_group(group, self.mean, self.variance, normals)
                 drawn = drawn.at[..., group.start : group.stop].set(part)
         return drawn
+
+    def sampler(
+        self, program: Program
+    ) -> Callable[[Float[Array, "S K #rows latents"]], Float[Array, "S K rows latents"]]:
+        """`at` for some normals after the other: what they are multiplied by is worked out once.
+
+        A small root is multiplied entry by entry, which XLA fuses with what is made of the samples.
+        """
+        basis = basis_columns(program)
+        if self.covariance is None or len(basis) > MULTIPLIED_OUT:
+            return partial(self.at, program)
+        root, mean = block_root(self.covariance, basis), self.mean[..., basis]
+
+        def sampled(normals: Array) -> Array:
+            z = normals[..., basis]
+            moved = [sum(root[..., i, j] * z[..., j] for j in range(i + 1)) for i in range(len(basis))]
+            return with_sums(program, jnp.stack([mean[..., i] + each for i, each in enumerate(moved)], axis=-1))
+
+        return sampled
 
 
 def moment_values(

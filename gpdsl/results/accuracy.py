@@ -25,14 +25,13 @@ from gpdsl.results.expectation import (
     integrand_in,
     is_sampled,
     mean_of,
-    sampled,
     terms_of,
-    without,
 )
 from gpdsl.results.levels import in_levels
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import COHERENT, in_the_tails
+from gpdsl.results.samples import sampled, without
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.terms import has_external, latents_in

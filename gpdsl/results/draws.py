@@ -23,6 +23,7 @@ from gpdsl.results.ancestral import DRAWS, Ancestral
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import is_output, of_output, of_quantity
 from gpdsl.results.predictive import ByFormula, Predictive
+from gpdsl.results.samples import sample_latents
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
@@ -66,7 +67,7 @@ class Draws:
         """An expression at the draws, with the outputs `drawn` before [draws, rows, *keys]."""
         beliefs, given = self.beliefs, {symbol: jnp.asarray(each)[:, None] for symbol, each in drawn.items()}
         opaque = has_external(beliefs.program.translator, expression)
-        latents, externals = ex.sample_latents(beliefs, len(self.component), opaque, self.latents)
+        latents, externals = sample_latents(beliefs, len(self.component), opaque, self.latents)
         values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
         axes = values.shape[values.ndim - len(keys) :] if values.ndim >= len(keys) else (1,) * len(keys)
         every = np.broadcast_to(np.asarray(values), (*latents.shape[:2], beliefs.count, *axes))

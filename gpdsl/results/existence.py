@@ -43,9 +43,17 @@ def _poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> Iterator[sp.E
             slope = sp.diff(base, latent)
             if slope != 0 and not slope.has(latent):
                 zero = sp.expand(latent - base / slope)
-                if sp.simplify(numerator.xreplace({latent: zero})) != 0:
+                if not _vanishes(numerator.xreplace({latent: zero})):
                     yield base
                 break
+
+
+def _vanishes(expression: sp.Expr) -> bool:
+    """Whether it is zero whatever its symbols are; a ratio of polynomials is told without simplifying."""
+    over, _ = sp.fraction(sp.together(expression))
+    if over.is_polynomial(*over.free_symbols):
+        return bool(sp.expand(over) == 0)
+    return bool(sp.simplify(expression) == 0)
 
 
 def existing(

@@ -14,7 +14,6 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.estimators.sampling import shared_normals
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
 from gpdsl.inference.problem import as_numpy
@@ -33,6 +32,7 @@ from gpdsl.program.quadrature import Integral, integral_of, split_integral
 from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.on_host import polynomial_mean
+from gpdsl.results.samples import sampled_mean, without
 from gpdsl.results.separated import Each, separated_mean, separated_variance
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand, integrand_of
@@ -63,8 +63,11 @@ AS_MANY = 256
 CANCELLED = 1e-6
 """Share of what is found, or of its standard deviation, that rounding may take from it."""
 
-FEW = 500
-"""Rows up to which expectations take less time than compiling them well."""
+FEW, FEW_QUICK = 500, 2048
+"""Rows up to which expectations take less time than compiling them well; and where these are of quick functions."""
+
+QUICK = (sp.Add, sp.Mul, sp.Pow, sp.Symbol, sp.Number, sp.exp)
+"""What these are made of."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +131,19 @@ class Beliefs:
         marginals = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), self.marginals)
         return replace(self, rows=rows, marginals=marginals, weights=np.ones(1))
 
-    def compile(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(self, key: Hashable, function: Callable[..., Any], few: int = FEW) -> Callable[..., Any]:
         """`function(beliefs, ...)` at these beliefs, compiled once for as many rows and components of the program.
 
         Equal keys mean equal functions. They read no weights and call nothing opaque: arrays are parameters, rows and
-        marginals alone, and what is compiled outlives these beliefs.
+        marginals alone, and what is compiled outlives these beliefs. Of `few` rows it is compiled briefly.
         """
-        shell = self.shell()
+        shell, components = self.shell(), len(self.weights)
 
         def build() -> Callable[..., Any]:
-            return jit(lambda arrays, *others: function(shell.about(*arrays), *others), brief=self.count <= FEW)
+            brief = self.count <= FEW or self.count * components <= few
+            return jit(lambda arrays, *others: function(shell.about(*arrays), *others), brief=brief)
 
-        made = reused((self.program.known_by, key, self.count, len(self.weights), self.seed), build)
+        made = reused((self.program.known_by, key, self.count, components, self.seed), build)
         return partial(made, (self.parameters, self.rows, self.marginals))
 
     @cached_property
@@ -287,7 +291,7 @@ def per_component(
 ) -> Float[np.ndarray, "K rows *keys"]:
     """Expectation under each mixture component; `given` are symbols that already have values."""
     if has_external(beliefs.program.translator, without(expression, given)):
-        return np.asarray(jnp.mean(sampled(beliefs, expression, keys, given), axis=0))
+        return np.asarray(sampled_mean(beliefs, expression, keys, given))
     return each_component(beliefs, (expression,), keys, given)[0]
 
 
@@ -299,7 +303,9 @@ def each_component(
 ) -> list[Float[np.ndarray, "K rows *keys"]]:
     """The same of several expressions without opaque functions, compiled together; finely where that is needed."""
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(given)}
-    named = {places[symbol]: values for symbol, values in given.items()}  # equal formulas are found again by their names
+    named = {
+        places[symbol]: values for symbol, values in given.items()
+    }  # equal formulas have equal names
     asked = [each.xreplace(places) for each in expressions]
     found = {} if given else {each: beliefs.found[each, keys] for each in asked if (each, keys) in beliefs.found}
     for each in asked:
@@ -319,27 +325,29 @@ def _compiled(
     symbols, steep = list(given), tuple(is_steep(beliefs, each, keys, given) for each in expressions)
     count, beliefs = beliefs.count, beliefs.filled_up
     numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in given.values()]
+    few = FEW_QUICK if all(_is_quick(beliefs, each, given) for each in expressions) else FEW
     for fine in (False, True):
 
         def compute(known: Beliefs, values: list[Array], fine: bool = fine) -> list[Any]:
             table = dict(zip(symbols, values, strict=True))
             return [_per_component(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)]
 
-        found = beliefs.compile((tuple(expressions), keys, steep, fine), compute)(numbers)
+        found = beliefs.compile((tuple(expressions), keys, steep, fine), compute, few)(numbers)
         if all(right is None or bool(right) for _, right in found):
             break
     return [np.asarray(values)[:, :count] for values, _ in found]
+
+
+def _is_quick(beliefs: Beliefs, expression: sp.Expr, given: Iterable[sp.Symbol]) -> bool:
+    """Whether it is no average over samples, and of functions that take little time."""
+    plain = all(isinstance(each, QUICK) for each in sp.preorder_traversal(expression))
+    return plain and not is_sampled(beliefs, expression.xreplace(dict.fromkeys(given, sp.Integer(1))))
 
 
 def _filled_up(values: Any, axis: int, count: int, size: int) -> np.ndarray:
     """Values of rows, which lie along an axis, for more of them; one for all rows stays one."""
     values = np.asarray(values)
     return values if values.shape[axis] < count else np.take(values, filled_up(count, size), axis=axis)
-
-
-def without(expression: sp.Basic, given: Iterable[sp.Symbol]) -> sp.Tuple:
-    """The symbols of an expression but those that are given: they are known by reference."""
-    return sp.Tuple(*(expression.free_symbols - set(given)))
 
 
 def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Any = (), near: float = NEAR) -> bool:
@@ -372,14 +380,14 @@ def _per_component(
         return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys), None
     program = beliefs.program
     if beliefs.marginals.together and len(latents) > 1:  # values at different points are dependent
-        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0), None
+        return sampled_mean(beliefs, expression, keys, given), None
     closed = beliefs.closed(expression, latents)
     if closed is not None:
         table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
         return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys), None
     integrand = integrand_in(beliefs, expression, given)
     if integrand.kinks is None:
-        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0), None
+        return sampled_mean(beliefs, expression, keys, given), None
     integral, one = beliefs.integral(integrand, keys, given), len(integrand.symbols) == 1
     if any(each.has(floor) for each in integral.kinks) or (integral.kinks and not one):
         return split_integral(integral), None
@@ -395,31 +403,3 @@ def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
     value = jnp.asarray(value)
     axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
     return jnp.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))
-
-
-def sampled(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
-) -> Float[Array, "S K rows *keys"]:
-    """Values at samples of the latents, opaque functions included."""
-    opaque = has_external(beliefs.program.translator, without(expression, given))
-    latents, externals = sample_latents(beliefs, beliefs.samples, need_externals=opaque)
-    values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
-    full = (*latents.shape[:2], beliefs.count, *values.shape[values.ndim - len(keys) :])
-    return jnp.broadcast_to(values, full)
-
-
-def sample_latents(
-    beliefs: Beliefs, count: int, need_externals: bool, latents: Array | None = None
-) -> tuple[Float[Array, "S K rows latents"], dict[str, Array]]:
-    """Samples of all latents at the rows, or those given, and the values of opaque functions there."""
-    simulations = beliefs.simulations if need_externals else None
-    if simulations is not None and latents is None:
-        return simulations.samples(beliefs)
-    if latents is None:
-        components, rows, columns = beliefs.marginals.mean.shape
-        scheme = "antithetic" if beliefs.marginals.together else "qmc"
-        # The same for every row: what is said of a row depends on no other, and varies smoothly from row to row.
-        normals = shared_normals(beliefs.seed, count, components, columns, scheme)
-        latents = beliefs.marginals.at(beliefs.program, jnp.asarray(normals, beliefs.marginals.mean.dtype))
-        latents = jnp.broadcast_to(latents, (count, components, rows, columns))
-    return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)

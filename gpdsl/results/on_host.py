@@ -1,4 +1,4 @@
-"""Polynomials in moments, parameters and inputs, evaluated where these are: nothing is compiled for what is so simple."""
+"""Polynomials in moments, parameters and inputs, evaluated where these are: nothing is compiled for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def polynomial_mean(
     translator, marginals = beliefs.program.translator, beliefs.marginals
     unknown = sp.Tuple(*(expression.free_symbols - given.keys()))
     latents = latents_in(translator, unknown)
-    if latents and (marginals.covariance is not None or marginals.together or correlated(translator, latents)):
+    dependent = len(latents) > 1 and (marginals.covariance is not None or bool(correlated(translator, latents)))
+    if dependent or (latents and marginals.together):
         return None
     formula = _closed(expression, latents)
     if formula is None:
