@@ -11,6 +11,7 @@ import numpy as np
 import sympy as sp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
+from scipy.special import logsumexp as log_sum_on_host
 
 from gpdsl.errors import GpdslWarning
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
@@ -320,7 +321,7 @@ def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]) -> None:
     """A warning where log densities are known to no better than `UNSURE`: sets of passes through layers differ."""
     index = np.split(np.arange(len(beliefs.weights)), SETS)
-    each = np.stack([logsumexp(per_component[i], axis=0, b=SETS * beliefs.weights[i][:, None]) for i in index])
+    each = np.stack([_log_sum(per_component[i], SETS * beliefs.weights[i]) for i in index])
     shares = np.exp(each - np.max(each, axis=0))
     errors = np.std(shares, axis=0, ddof=1) / np.sqrt(SETS) / np.maximum(np.mean(shares, axis=0), 1e-300)
     unsure = np.flatnonzero(errors > UNSURE)
@@ -335,6 +336,13 @@ def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]
 
 
 def _combine(beliefs: Beliefs, per_component: Float[Array | np.ndarray, "K rows"]) -> np.ndarray:
+    found = np.asarray(per_component)
     if beliefs.program.inner:
-        _warn_of_passes(beliefs, np.asarray(per_component))
-    return np.asarray(logsumexp(per_component, axis=0, b=jnp.asarray(beliefs.weights)[:, None]))
+        _warn_of_passes(beliefs, found)
+    return _log_sum(found, beliefs.weights)
+
+
+def _log_sum(values: Float[np.ndarray, "K rows"], weights: Float[np.ndarray, "K"]) -> Float[np.ndarray, "rows"]:
+    """log of the weighted sum of exponentials, on the host: JAX compiles a dozen programs for it."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(log_sum_on_host(values, axis=0, b=weights[:, None]), values.dtype)

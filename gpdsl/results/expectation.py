@@ -101,6 +101,13 @@ class Beliefs:
         return replace(self, rows=take_rows(self.rows, index), marginals=self.marginals.part(index), start=start)
 
     @property
+    def alike(self) -> bool:
+        """Whether rows have nothing of their own: without inputs they share their marginals' memory."""
+        moments = jax.tree.leaves(self.marginals)
+        apart = self.rows.inputs or self.simulations is not None
+        return not apart and all(isinstance(a, np.ndarray) and a.strides[1] == 0 for a in moments)
+
+    @property
     def rough(self) -> bool:
         """Whether components are many samples of one posterior, which need no fine quadrature each."""
         return len(self.weights) > MANY

@@ -160,13 +160,13 @@ class Prediction(Scored):
         Of a binary one it is the probability of the second of its `levels`, whatever these are, and the variance that
         of 0 and 1. NaN, with a warning, where there is none: of a Student-t of one degree of freedom, of a ratio.
         """
-        found = self.standardised.back(name, self._by_parts(name, lambda part, _: part._mean(name)))
+        found = self.standardised.back(name, self._of_rows(name, lambda part: part._mean(name)))
         return said(name, "mean", found, self._declarations)
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance; that of the class indicators for a label output."""
-        found = self.standardised.widened(name, self._by_parts(name, lambda part, _: part._variance(name)), 2)
+        found = self.standardised.widened(name, self._of_rows(name, lambda part: part._variance(name)), 2)
         return said(name, "variance", found, self._declarations)
 
     def sd(self, name: str) -> np.ndarray:
@@ -175,10 +175,17 @@ class Prediction(Scored):
 
     def _by_parts(self, name: str, compute: Callable[[Prediction, int], np.ndarray], axis: int = 0) -> np.ndarray:
         """Something about all rows, some rows at a time; without rows where it is the same in all of them."""
-        if not is_output(self.beliefs, name) and name in field_quantities(self._declarations):
-            return np.take(compute(self._part(slice(0, 1)), 0), 0, axis)
         at = self.beliefs
+        if not is_output(at, name) and name in field_quantities(self._declarations):
+            return np.take(compute(self._part(slice(0, 1)), 0), 0, axis)
         return by_parts(at.count, lambda number, rows: compute(self._part(rows), number), axis, at.at_once)
+
+    def _of_rows(self, name: str, compute: Callable[[Prediction], np.ndarray], axis: int = 0) -> np.ndarray:
+        """`_by_parts` of what rows that are alike have in common: it is worked out for one of these."""
+        if not self.beliefs.alike:
+            return self._by_parts(name, lambda part, _: compute(part), axis)
+        one = self.first_rows(slice(0, 1))._by_parts(name, lambda part, _: compute(part), axis)
+        return np.repeat(one, self.beliefs.count, axis)
 
     def _part(self, rows: slice) -> Prediction:
         whole = len(range(*rows.indices(self.beliefs.count))) == self.beliefs.count
@@ -212,11 +219,11 @@ class Prediction(Scored):
     def _quantiles(self, name: str, several: Sequence[float] | np.ndarray) -> np.ndarray:
         """Several, [probabilities, rows, *axes], with levels as the fit numbers them."""
 
-        def of_part(part: Prediction, _: int) -> np.ndarray:
+        def of_part(part: Prediction) -> np.ndarray:
             known: dict[Any, Any] = {}
             return np.stack([part._quantile_of(name, p, known) for p in several])
 
-        return self.standardised.back(name, self._by_parts(name, of_part, axis=1))
+        return self.standardised.back(name, self._of_rows(name, of_part, axis=1))
 
     def _quantile_of(self, name: str, p: float, known: dict[Any, Any] | None = None) -> np.ndarray:
         """One quantile; what several have in common is `known` from the first on."""
