@@ -19,14 +19,13 @@ from jaxtyping import Array, Float
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
 from gpdsl.results.expectation import (
-    RULES,
     Beliefs,
     by_factors,
-    integrand_in,
     is_sampled,
     mean_of,
     terms_of,
 )
+from gpdsl.results.integrals import RULES, integrand_in
 from gpdsl.results.levels import in_levels
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive

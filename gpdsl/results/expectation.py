@@ -9,34 +9,24 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
-from gpdsl.inference.problem import as_numpy
 from gpdsl.program.cache import jit
-from gpdsl.program.fine_quadrature import (
-    even_integral,
-    fine_integral,
-    fine_of_two,
-    may_be_steep,
-    quick_integral,
-    quick_of_two,
-)
-from gpdsl.program.joint import Marginals, moment_values
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.quadrature import Integral, integral_of, split_integral
+from gpdsl.program.quadrature import Integral, integral_of
 from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, Scope
+from gpdsl.results.integrals import expected, integrand_in, is_steep
 from gpdsl.results.on_host import polynomial_mean
 from gpdsl.results.samples import sampled_mean, without
 from gpdsl.results.separated import Each, separated_mean, separated_variance
 from gpdsl.results.simulations import SETS, Simulations
-from gpdsl.symbolic.arguments import Integrand, integrand_of
-from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.arguments import Integrand
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import correlated, joint_expectation
 from gpdsl.symbolic.separate import Product, products
@@ -47,12 +37,6 @@ SAMPLES = 2048
 
 MANY, ROUGH = 16, 16
 """Components of a mixture above which they are samples themselves; nodes along a latent of each, and its samples."""
-
-RULES = (32, 23, 17, 28, 33)
-"""Nodes along each of two arguments: of an integral, of what it is compared with, and of what tells its error."""
-
-NEAR = 0.5
-"""Standard deviations from the mean's line at which a singularity leaves the trapezoidal rule exact."""
 
 GENTLE = 1.0
 """The same of `nodes.weighted_nodes`."""
@@ -310,9 +294,7 @@ def each_component(
 ) -> list[Float[np.ndarray, "K rows *keys"]]:
     """The same of several expressions without opaque functions, compiled together; finely where that is needed."""
     places = {symbol: sp.Symbol(f"given {place}", real=True) for place, symbol in enumerate(given)}
-    named = {
-        places[symbol]: values for symbol, values in given.items()
-    }  # equal formulas have equal names
+    named = {places[symbol]: values for symbol, values in given.items()}  # equal formulas have equal names
     asked = [each.xreplace(places) for each in expressions]
     found = {} if given else {each: beliefs.found[each, keys] for each in asked if (each, keys) in beliefs.found}
     for each in asked:
@@ -337,7 +319,7 @@ def _compiled(
 
         def compute(known: Beliefs, values: list[Array], fine: bool = fine) -> list[Any]:
             table = dict(zip(symbols, values, strict=True))
-            return [_per_component(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)]
+            return [expected(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)]
 
         found = beliefs.compile((tuple(expressions), keys, steep, fine), compute, few)(numbers)
         if all(right is None or bool(right) for _, right in found):
@@ -355,58 +337,3 @@ def _filled_up(values: Any, axis: int, count: int, size: int) -> np.ndarray:
     """Values of rows, which lie along an axis, for more of them; one for all rows stays one."""
     values = np.asarray(values)
     return values if values.shape[axis] < count else np.take(values, filled_up(count, size), axis=axis)
-
-
-def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Any = (), near: float = NEAR) -> bool:
-    """Whether it has one argument and may have a singularity nearer than so many of its standard deviations."""
-    integrand = integrand_in(beliefs, expression, given)
-    if len(integrand.arguments) != 1:
-        return False
-    scope = Scope(as_numpy(dict(beliefs.parameters)), beliefs.rows)  # nothing is compiled for what is on the host
-    return may_be_steep(beliefs.program, integrand, keys, scope, beliefs.widest, near)
-
-
-def integrand_in(beliefs: Beliefs, expression: sp.Basic, given: Iterable[sp.Symbol] = ()) -> Integrand:
-    """An expression, or a tuple of them, in few arguments."""
-    translator = beliefs.program.translator
-    return integrand_of(translator, expression, latents_in(translator, without(expression, given)))
-
-
-def _per_component(
-    beliefs: Beliefs,
-    expression: sp.Expr,
-    keys: tuple[str, ...],
-    given: Mapping[sp.Symbol, Array],
-    steep: bool,
-    fine: bool,
-) -> tuple[Float[Array, "K rows *keys"], Bool[Array, ""] | None]:
-    """The expectation, and whether it is right in all rows where it is known to be so only afterwards: else `fine`."""
-    evaluator = beliefs.program.evaluator
-    latents = latents_in(beliefs.program.translator, without(expression, given))
-    if not latents:
-        return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys), None
-    program = beliefs.program
-    if beliefs.marginals.together and len(latents) > 1:  # values at different points are dependent
-        return sampled_mean(beliefs, expression, keys, given), None
-    closed = beliefs.closed(expression, latents)
-    if closed is not None:
-        table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
-        return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys), None
-    integrand = integrand_in(beliefs, expression, given)
-    if integrand.kinks is None:
-        return sampled_mean(beliefs, expression, keys, given), None
-    integral, one = beliefs.integral(integrand, keys, given), len(integrand.symbols) == 1
-    if any(each.has(floor) for each in integral.kinks) or (integral.kinks and not one):
-        return split_integral(integral), None
-    if one and (integral.kinks or fine):
-        return fine_integral(integral)[0], None
-    if one:
-        return quick_integral(integral) if steep else (even_integral(integral), None)
-    values, right = (fine_of_two(integral, RULES[:2])[0], None) if fine else quick_of_two(integral, RULES[:2])
-    return values[0], right
-
-
-def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
-    value = jnp.asarray(value)
-    axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
-    return jnp.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))

@@ -20,6 +20,7 @@ from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
 from gpdsl.results.collapsed import collapsed
 from gpdsl.results.existence import degrees, existing, no_mean
+from gpdsl.results.integrals import is_steep
 from gpdsl.results.nodes import SPREAD_STEPS, joint_weights, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import invert, mixture_of_normals
 from gpdsl.symbolic import laws
@@ -186,7 +187,7 @@ class Predictive:
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a law whose moments have no formula, by the rule of its latents."""
-        steep = any(ex.is_steep(self.beliefs, each, self.keys, near=ex.GENTLE) for each in self.law.leaves())
+        steep = any(is_steep(self.beliefs, each, self.keys, near=ex.GENTLE) for each in self.law.leaves())
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, self.leaves(), self.keys)
         mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
         joint = joint_weights(weights, self.beliefs)
@@ -333,7 +334,7 @@ class ByFormula:
         """
         symbols = self._symbols()
         named = {str(place): symbol for place, symbol in enumerate(symbols)}
-        steep = bends or ex.is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
+        steep = bends or is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, named, self.keys)
         joint = joint_weights(weights, self.beliefs).reshape(-1)
         count = self.beliefs.count * int(np.prod(self.sizes))

@@ -17,7 +17,8 @@ from gpdsl.program.cache import jit
 from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows
 from gpdsl.results.cells import inverse
-from gpdsl.results.expectation import FEW, Beliefs, integrand_in
+from gpdsl.results.expectation import FEW, Beliefs
+from gpdsl.results.integrals import integrand_in
 from gpdsl.results.nodes import joint_weights, nodes_of
 from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
