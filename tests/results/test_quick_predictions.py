@@ -1,0 +1,190 @@
+"""What makes predictions quick changes none of their numbers: blocks, parts of samples, one row of many, the host."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import sympy as sp
+
+import gpdsl
+from gpdsl.inference.layered import predictive
+from gpdsl.program.reuse import forget
+from gpdsl.results import density, existence, samples
+from gpdsl.results import expectation as ex
+from gpdsl.results.on_host import polynomial_mean
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """Everything that XLA compiles, however small."""
+    found: list[str] = []
+
+    def seen(event: str, seconds: float, **rest: object) -> None:
+        del seconds, rest
+        if event == COMPILED:
+            found.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(seen)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(seen)
+
+
+LAYERS = """\
+input x : real
+output y : real
+row w ~ Normal(0, 1)
+latent h(x, w) ~ GP(0, RBF(1))
+latent f(h) ~ GP(0, RBF(0.8))
+y ~ Normal(f, 0.1)
+"""
+
+RATIO = """\
+input x : real
+output y : real
+param s : positive = 0.5
+latent d(x) ~ GP(3, 0.2 * RBF(1))
+latent v(x) ~ GP(9, 0.1 * RBF(1))
+y ~ Normal(d / v + v / d, s)
+"""
+
+PLANE = """\
+index p in 1..2
+output y[p] : real
+row w ~ Normal(0, 1)
+latent f[p](w) ~ GP(0, RBF(1))
+y[p] ~ Normal(f[p], 0.3)
+"""
+
+
+@functools.cache
+def fitted(text: str, **options: Any) -> gpdsl.Fit:
+    rng = np.random.default_rng(3)
+    x = np.linspace(0.0, 2.0, 12)
+    model = gpdsl.compile(text)
+    columns = {"x": x, "y": np.sin(3 * x) + 0.1 * rng.standard_normal(12)}
+    data = columns if model.declarations.inputs else {"y": np.stack([x - 1.0, np.sin(3 * x)], axis=1)}
+    return model.fit(data, steps=5, progress=False, **options)
+
+
+NEW = {"x": np.linspace(-1.0, 3.0, 30)}
+
+
+def test_passes_in_blocks_are_those_of_all_points_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of densities too; 1024 passes of 30 rows are many blocks."""
+    fit, found = fitted(LAYERS), []
+    for size in (predictive.POINTS_AT_ONCE, 1 << 30):
+        monkeypatch.setattr(predictive, "POINTS_AT_ONCE", size)
+        forget()
+        p = fit.predict(NEW)
+        found.append((p.mean("y"), p.sd("y"), p.quantile("y", 0.1), p.mean("h")))
+    assert all(np.ptp(each) > 0.01 for each in found[0])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+def test_averages_over_samples_in_parts_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a posterior that couples two latents, by the joint samples that `at` draws."""
+    beliefs = fitted(RATIO).predict(NEW).beliefs
+    assert beliefs.marginals.covariance is not None
+    program = beliefs.program
+    expression = next(o.law.arguments["mean"] for o in program.observations if o.law is not None)
+    with jax.enable_x64(True):
+        whole = np.asarray(samples.sampled(beliefs, expression**2, (), {})).mean(axis=0)
+        asked: list[int] = []
+        original = jax.lax.map
+        monkeypatch.setattr(jax.lax, "map", lambda f, z: asked.append(len(z)) or original(f, z))
+        monkeypatch.setattr(samples, "NUMBERS_AT_ONCE", 1024)
+        found = np.asarray(samples.sampled_mean(beliefs, expression**2, (), {}))
+    assert asked == [2048 // 16]
+    np.testing.assert_allclose(found, whole, rtol=1e-13)
+
+
+def test_the_host_knows_means_of_polynomials_and_nothing_else() -> None:
+    """By the formulas of Gaussian moments; nothing is compiled for them."""
+    prediction = fitted(RATIO, posterior="full").predict(NEW)
+    beliefs = prediction.beliefs
+    references = beliefs.program.translator.references
+    d, v = (next(s for s, ref in references.items() if ref.kind == "latent" and ref.name == name) for name in "dv")
+    mean, variance = prediction.mean("d"), prediction.variance("d")
+    other, spread = prediction.mean("v"), prediction.variance("v")
+    centre = sp.Dummy("centre", real=True)
+    with compilations() as compiled:
+        square = polynomial_mean(beliefs, (d - centre) ** 2, (), {centre: mean + 1.0})
+        cubic = polynomial_mean(beliefs, 2 * d**3 * v**2 + 1, (), {})
+    assert square is not None and cubic is not None and not compiled
+    np.testing.assert_allclose(square[0], variance + 1.0, rtol=1e-9)
+    expected = 2 * (mean**3 + 3 * mean * variance) * (other**2 + spread) + 1
+    np.testing.assert_allclose(cubic[0], expected, rtol=1e-12)
+    assert all(polynomial_mean(beliefs, each, (), {}) is None for each in (1 / d, sp.sin(d), sp.exp(d)))
+
+
+@pytest.mark.parametrize("text", [LAYERS, RATIO, PLANE], ids=["layers", "ratio", "plane"])
+def test_a_second_prediction_compiles_nothing(text: str) -> None:
+    """Nor does a fit of another process's file: shapes and formulas are the same."""
+    fit = fitted(text)
+    new = NEW if fit.model.declarations.inputs else {"y": np.zeros((30, 2))}
+
+    def table() -> list[np.ndarray]:
+        p = fit.predict(new)
+        return [p.mean("y"), p.sd("y"), p.quantile("y", [0.05, 0.95])]
+
+    first = table()
+    with compilations() as compiled:
+        again = table()
+    assert not compiled
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_means_of_normal_outputs_compile_the_marginals_alone() -> None:
+    fit = fitted("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(0.7))\ny ~ Normal(2 * f + 1, 0.2)\n")
+    fit.predict(NEW)
+    with compilations() as compiled:
+        p = fit.predict(NEW)
+        mean, sd = p.mean("y"), p.sd("y")
+    assert not compiled
+    np.testing.assert_allclose(mean, 2 * p.mean("f") + 1, rtol=1e-13)
+    np.testing.assert_allclose(sd, np.sqrt(4 * p.variance("f") + 0.04), rtol=1e-12)
+
+
+def test_rows_without_inputs_are_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = fitted(PLANE)
+    p = fit.predict({"y": np.zeros((30, 2))})
+    assert p.beliefs.alike and not fitted(RATIO).predict(NEW).beliefs.alike
+    one = p.mean("y"), p.sd("y"), p.quantile("y", [0.05, 0.95]), p.mean("f")
+    monkeypatch.setattr(ex.Beliefs, "alike", False)
+    every = fit.predict({"y": np.zeros((30, 2))})
+    expected = every.mean("y"), every.sd("y"), every.quantile("y", [0.05, 0.95]), every.mean("f")
+    for found, each in zip(one, expected, strict=True):
+        np.testing.assert_allclose(found, each, rtol=1e-11, atol=1e-12)
+    drawn = p.sample("y", 4)
+    assert drawn.shape == (4, 30, 2) and len(np.unique(drawn)) == drawn.size
+
+
+def test_log_densities_are_added_up_with_their_weights() -> None:
+    values = np.array([[-1.0, -np.inf, -900.0], [-2.0, -np.inf, -901.0]])
+    with compilations() as compiled:
+        found = density._log_sum(values, np.array([0.25, 0.75]))
+    assert not compiled
+    first = np.log(0.25 * np.exp(-1) + 0.75 * np.exp(-2))
+    np.testing.assert_allclose(found, [first, -np.inf, -900 + np.log(0.25 + 0.75 * np.exp(-1))], rtol=1e-13)
+
+
+def test_divisors_that_a_numerator_takes_away_are_told_from_others() -> None:
+    a, b, f = sp.symbols("a b f", real=True)
+    assert existence._vanishes((a + b) ** 2 - a**2 - 2 * a * b - b**2)
+    assert existence._vanishes(1 / a + 1 / b - (a + b) / (a * b))
+    assert existence._vanishes(sp.sin(a) ** 2 + sp.cos(a) ** 2 - 1)
+    assert not existence._vanishes((a + b) ** 2 - a**2 - b**2)
+    assert not existence._vanishes(sp.exp(a) - 1 - a)
+    assert existence.poles(a / (f - b), (f,)) == (f - b,) and not existence.poles(f**2 + a / b, (f,))
