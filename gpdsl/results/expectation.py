@@ -311,9 +311,11 @@ def each_component(
 def _compiled(
     beliefs: Beliefs, expressions: Sequence[sp.Expr], keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
 ) -> list[Float[np.ndarray, "K rows *keys"]]:
-    symbols, steep = list(given), tuple(is_steep(beliefs, each, keys, given) for each in expressions)
+    read = sp.Tuple(*expressions).free_symbols
+    symbols = [symbol for symbol in given if symbol in read]  # of those that others read the program knows nothing
+    steep = tuple(is_steep(beliefs, each, keys, given) for each in expressions)
     count, beliefs = beliefs.count, beliefs.filled_up
-    numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in given.values()]
+    numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in map(given.__getitem__, symbols)]
     few = FEW_QUICK if all(_is_quick(beliefs, each, given) for each in expressions) else FEW
     for fine in (False, True):
 
@@ -329,8 +331,11 @@ def _compiled(
 
 def _is_quick(beliefs: Beliefs, expression: sp.Expr, given: Iterable[sp.Symbol]) -> bool:
     """Whether it is no average over samples, and of functions that take little time."""
-    plain = all(isinstance(each, QUICK) for each in sp.preorder_traversal(expression))
-    return plain and not is_sampled(beliefs, expression.xreplace(dict.fromkeys(given, sp.Integer(1))))
+    if beliefs.marginals.together or not all(isinstance(each, QUICK) for each in sp.preorder_traversal(expression)):
+        return False
+    latents = latents_in(beliefs.program.translator, without(expression, given))
+    exact = not latents or beliefs.closed(expression, latents) is not None
+    return exact or integrand_in(beliefs, expression, given).kinks is not None
 
 
 def _filled_up(values: Any, axis: int, count: int, size: int) -> np.ndarray:

@@ -188,3 +188,17 @@ def test_divisors_that_a_numerator_takes_away_are_told_from_others() -> None:
     assert not existence._vanishes((a + b) ** 2 - a**2 - b**2)
     assert not existence._vanishes(sp.exp(a) - 1 - a)
     assert existence.poles(a / (f - b), (f,)) == (f - b,) and not existence.poles(f**2 + a / b, (f,))
+
+
+def test_numbers_that_an_expression_does_not_read_are_not_asked_for() -> None:
+    """Programs are known by their formulas: the same one, with more given beside it, is found again."""
+    beliefs = fitted(RATIO, posterior="full").predict(NEW).beliefs
+    references = beliefs.program.translator.references
+    d = next(s for s, ref in references.items() if ref.kind == "latent" and ref.name == "d")
+    first, second = sp.Dummy("first", real=True), sp.Dummy("second", real=True)
+    numbers = np.linspace(1.0, 2.0, 30)
+    alone = ex.each_component(beliefs, [first / d], (), {first: numbers})
+    beside = ex.each_component(beliefs, [first / d, second * d], (), {first: numbers, second: 2 * numbers})
+    np.testing.assert_array_equal(alone[0], beside[0])
+    mean = ex.mean_of(beliefs, d, ())
+    np.testing.assert_allclose(beside[1][0], 2 * numbers * mean, rtol=1e-13)
