@@ -1,8 +1,10 @@
-"""Features that are not points: patches of digits beside a plain RBF, and Fourier features of rows by the million.
+"""Features that are not points: patches of digits, Fourier features of rows by the million, harmonics beside points.
 
-`python benchmarks/papers/features.py patches` (or `rows`, or both; `--keep FILE` to go on where a run stopped). Digits
+`python benchmarks/papers/features.py patches` (or `rows`, `sphere`; `--keep FILE` to go on where a run stopped). Digits
 are the 10000 images at hand, 9000 of them to train on, each averaged to 14 by 14 pixels; the two kernels have equally
-many inducing variables, the same minibatches and steps. Rows are kin8nm's first column again and again.
+many inducing variables, the same minibatches and steps. Rows are kin8nm's first column again and again. Harmonics are
+those of an arc-cosine kernel with a weight for each column, on the first splits of power and kin8nm, beside as many
+points of the same kernel.
 """
 
 from __future__ import annotations
@@ -117,7 +119,53 @@ def _stepped(x: np.ndarray, y: np.ndarray, count: int) -> list[float]:
     return [1e3 * float(np.median(np.diff(steps))), len(steps), seconds]
 
 
-PARTS = {"patches": patches, "rows": replicated}
+LAYER = """
+input x : real[D]
+output y : real
+param w : positive[D] = 1
+param b : positive = 1
+param noise : positive = 0.5
+latent f(x) ~ GP(0, ArcCosine(order = 1, weight = w, bias = b))
+y ~ Normal(f, noise)
+"""
+EQUAL = {
+    "power.npz": ("spherical(5)", "points(75)", "spherical(7)", "points(215)"),
+    "kin8nm.npz": ("spherical(3)", "points(54)", "spherical(5)", "points(504)"),
+}
+"""As many harmonics as points, pair by pair."""
+
+
+def sphere(kept: Kept) -> None:
+    """Negative log densities, bounds and steps of harmonics and points, of standardised columns."""
+    files = find_data(*EQUAL)
+    if files is None:
+        return
+    rows = []
+    for path in files:
+        for inducing in EQUAL[path.name]:
+            measured = kept.measure(f"{path.stem}: {inducing}", partial(_layered, path, inducing))
+            rows.append([path.stem, inducing, *measured])
+    columns = ["data", "inducing", "NLPD", "bound", "processor ms a step", "steps"]
+    show("ArcCosine(order = 1) with a weight for each column, the first split", columns, rows)
+
+
+def _layered(path: Path, inducing: str) -> list[float]:
+    table = np.load(path)
+    test = table["test_mask"][:, 0].astype(bool)
+    x, y = np.asarray(table["x"], float), np.ravel(np.asarray(table["y"], float))
+    x, y = ((each - each[~test].mean(axis=0)) / each[~test].std(axis=0) for each in (x, y))
+    steps: list[float] = []
+    fit = gpdsl.compile(LAYER).fit(
+        {"x": x[~test], "y": y[~test]},
+        inducing=inducing,
+        diagnose="no",
+        callback=lambda _: steps.append(time.process_time()),
+    )
+    nlpd = gpdsl.score.nlpd(fit, {"x": x[test], "y": y[test]})
+    return [nlpd, fit.elbo, 1e3 * float(np.median(np.diff(steps))), len(steps)]
+
+
+PARTS = {"patches": patches, "rows": replicated, "sphere": sphere}
 
 
 def main() -> None:
