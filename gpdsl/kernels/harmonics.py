@@ -85,7 +85,7 @@ def _powers(x: Float[Array, "n"], y: Float[Array, "n"], most: int) -> Float[Arra
 def _gegenbauer(
     t: Float[Array, "n"], squares: Float[Array, "n"], a: Float[np.ndarray, "orders"], size: int, most: int
 ) -> Float[Array, "degrees orders n"]:
-    """p_k of each index a, k up to the most."""
+    """p_k of each index a, k up to the most, and at least to 1."""
     orders = np.arange(most + 1)
     mean = gammaln(0.5 * (size - 1) + orders) - gammaln(0.5 * size + orders)  # of |y|^(2 m), but for a factor
     begun = np.exp(-0.5 * (mean - mean[0]))
@@ -100,7 +100,7 @@ def _gegenbauer(
         return (last, new), new
 
     rest = jax.lax.scan(following, (first, second), (steps[:-1], steps[1:]))[1]
-    return jnp.concatenate([first[None], second[None], rest])[: most + 1]
+    return jnp.concatenate([first[None], second[None], rest])
 
 
 @functools.lru_cache(maxsize=64)

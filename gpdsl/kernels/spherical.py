@@ -207,4 +207,5 @@ def _squares(
         of = block_of(symbol)
         if of is not None:
             values[symbol] = points[:, slice(*of)]
-    return np.sum(np.square(np.atleast_2d(np.asarray(evaluate(column, values), float))), axis=1)
+    found = np.atleast_2d(np.asarray(evaluate(column, values), float))  # one row of a constant
+    return np.broadcast_to(np.sum(np.square(found), axis=1), len(points))

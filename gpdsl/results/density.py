@@ -321,7 +321,7 @@ def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
 def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]) -> None:
     """A warning where log densities are known to no better than `UNSURE`: sets of passes through layers differ."""
     index = np.split(np.arange(len(beliefs.weights)), SETS)
-    each = np.stack([_log_sum(per_component[i], SETS * beliefs.weights[i]) for i in index])
+    each = np.stack([_log_sum(per_component[i], beliefs.weights[i]) for i in index])
     shares = np.exp(each - np.max(each, axis=0))
     errors = np.std(shares, axis=0, ddof=1) / np.sqrt(SETS) / np.maximum(np.mean(shares, axis=0), 1e-300)
     unsure = np.flatnonzero(errors > UNSURE)

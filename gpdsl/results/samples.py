@@ -27,7 +27,8 @@ def sampled_mean(
     opaque = has_external(beliefs.program.translator, without(expression, given))
     components, rows, columns = beliefs.marginals.mean.shape
     together = 1 << (max(1, NUMBERS_AT_ONCE // (components * rows * columns)).bit_length() - 1)
-    if opaque or beliefs.marginals.together or together >= beliefs.samples or beliefs.samples % together:
+    # both are powers of two
+    if opaque or beliefs.marginals.together or together >= beliefs.samples:
         return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
     at = beliefs.marginals.sampler(beliefs.program)
 

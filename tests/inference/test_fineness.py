@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -12,6 +16,11 @@ from scipy.stats import laplace, norm, poisson, t
 
 import gpdsl
 from gpdsl.inference import fineness
+from gpdsl.inference.estimators.expected_log_likelihood import NODES, can_be_quick, quick_errors
+from gpdsl.inference.problem import as_arrays
+from gpdsl.program.joint import Marginals
+
+from .problems import problem_of
 
 X = np.linspace(0.0, 3.0, 12)
 CLASSES = (np.sin(2 * X) > 0.2).astype(float)
@@ -177,3 +186,87 @@ def test_what_is_left_of_two_latents_is_said() -> None:
     text = MODEL.format(kind="binary", law="Bernoulli(logit = 30 * f * g)") + "latent g(x) ~ GP(0, RBF(2))\n"
     fit = gpdsl.compile(text).fit({"x": X, "y": CLASSES}, steps=5)
     assert 1e-4 < fit.elbo_se < 10.0
+
+
+TWO = """
+input x : real
+output y : binary
+output n : count
+param b : positive = 3
+latent f(x) ~ GP(0, RBF(1))
+y ~ Bernoulli(logit = b * f)
+n ~ Poisson(softplus({slope} * f) + 0.1)
+"""
+
+
+@pytest.mark.parametrize(("b", "slope", "right"), [(3.0, 1.0, True), (3000.0, 1.0, False), (3.0, 3000.0, False)])
+def test_the_cheap_rule_adds_what_nodes_miss_and_says_when_it_is_not_enough(
+    b: float, slope: float, right: bool
+) -> None:
+    """Of several terms and rows, each steep one is enough; what it adds is right where none of them is."""
+    data = {"x": X[:3], "y": np.array([1.0, 0.0, 1.0]), "n": np.array([0, 4, 2])}
+    problem = problem_of(TWO.format(slope=slope), data)
+    parameters = problem.program.parameters.constrain(problem.parameters) | {"b": jnp.asarray(b)}
+    mean, variance = np.array([0.3, -1.0, 0.8]), np.array([0.9, 0.5, 0.2])
+    marginals = Marginals(jnp.asarray(mean)[None, :, None], jnp.asarray(variance)[None, :, None])
+    assert can_be_quick(problem.program)
+    with jax.enable_x64(True):
+        rows, at = as_arrays((problem.rows, marginals), "float64")
+        added, told = quick_errors(problem.program, as_arrays(parameters, "float64"), rows, at)
+    assert bool(told) is right
+    if not right:
+        return
+    (nodes, weights), expected = np.polynomial.hermite_e.hermegauss(NODES[1]), np.zeros(3)
+    weights = weights / weights.sum()
+    for n in range(3):
+
+        def density(z: np.ndarray, n: int = n) -> np.ndarray:
+            f = mean[n] + np.sqrt(variance[n]) * z
+            rate = np.logaddexp(0, slope * f) + 0.1
+            return -np.logaddexp(0, (1 - 2 * data["y"][n]) * b * f) + poisson.logpmf(data["n"][n], rate)
+
+        expected[n] = quad(lambda z, g=density: g(z) * norm.pdf(z), -9, 9, epsabs=1e-12)[0] - weights @ density(nodes)
+    assert np.abs(expected).max() > 1e-6
+    np.testing.assert_allclose(added[0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("law", "quick"),
+    [
+        ("Bernoulli(logit = 50 * f)", True),
+        ("Bernoulli(logit = 50 * (f - g))", True),
+        ("Bernoulli(logit = 50 * f * g)", False),
+        ("Bernoulli(logit = 50 * abs(f - 0.1))", False),
+    ],
+)
+def test_the_cheap_rule_is_of_one_argument_without_kinks(law: str, quick: bool) -> None:
+    text = MODEL.format(kind="binary", law=law) + "latent g(x) ~ GP(0, RBF(2))\n"
+    problem = problem_of(text, {"x": X, "y": CLASSES})
+    assert any(term.refinable for each in problem.program.observations for term in each.terms)
+    assert can_be_quick(problem.program) is quick
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_some_rows_stand_for_all_and_the_worst_for_itself(right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is added to their bound counts as often as there are rows for each; the finer rule looks where it has to."""
+
+    def telling(*numbers: float | bool) -> Callable[..., Callable[..., tuple[float | bool, ...]]]:
+        return lambda problem, _: lambda result, rows: numbers
+
+    monkeypatch.setattr(fineness, "LOOKED_AT", 4)
+    monkeypatch.setattr(fineness, "_quickly_added", telling(-2.0, 0.5, right))
+    monkeypatch.setattr(fineness, "_added", telling(-3.0, 0.25, 0.75))
+    text = MODEL.format(kind="binary", law="Bernoulli(logit = 50 * f)")
+    problem = problem_of(text, {"x": X, "y": CLASSES}, inducing=3)
+    result: Any = SimpleNamespace(held=None, parameters={}, inducing=[], posterior=[], weights=np.ones(1))
+    found = fineness._looking(problem)(result)
+    assert found == pytest.approx((-6.0, 0.0, 0.5) if right else (-9.0, 0.75, 0.75))
+
+
+def test_the_most_that_is_added_to_a_row_has_no_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fineness, "_seen", lambda problem, result, rows: ({}, None, jnp.asarray([0.25, 0.75])))
+    by_row = jnp.asarray([[1.0, -2.0, 0.0], [1.0, -6.0, 0.5]])
+    monkeypatch.setattr(fineness, "quick_errors", lambda *_: (by_row, jnp.asarray(True)))
+    problem: Any = SimpleNamespace(program=None)
+    added, worst, right = fineness._quickly_added(problem, ())(None, None)  # type: ignore[arg-type]
+    assert float(added) == pytest.approx(1.0 - 5.0 + 0.375) and float(worst) == pytest.approx(5.0) and bool(right)

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
+from scipy.stats import laplace, norm
 
 import gpdsl
-from gpdsl.inference.mcmc.chains import Agreement, Chains, Ladder, told
-from gpdsl.inference.mcmc.tempered import _acceptance, _arrivals, _even, _exchange, tempered
+from gpdsl.inference.mcmc import engine
+from gpdsl.inference.mcmc.chains import FRESH, Agreement, Chains, Ladder, told
+from gpdsl.inference.mcmc.tempered import (
+    BLOCK,
+    WIDE,
+    Heated,
+    _acceptance,
+    _arrivals,
+    _block,
+    _even,
+    _exchange,
+    _turns,
+    tempered,
+    tuning,
+    warming,
+)
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Result
+from gpdsl.inference.sides import SEVERAL
+
+from .problems import problem_of
 
 pytest.importorskip("blackjax")
 
@@ -79,6 +101,94 @@ def test_powers_go_where_more_is_refused() -> None:
     np.testing.assert_allclose(_even(np.array([1.0, 0.5, 0.0]), np.array([0.3, 0.1])), [1.0, 2 / 3, 0.0], atol=2e-3)
 
 
+def test_powers_stay_apart_where_nothing_is_refused() -> None:
+    np.testing.assert_allclose(_even(np.array([1.0, 0.9, 0.0]), np.zeros(2)), [1.0, 0.9, 0.0])
+    np.testing.assert_allclose(
+        _even(np.array([1.0, 0.9, 0.3, 0.0]), np.array([0.0, 0.8, 0.0])), [1.0, 0.7, 0.5, 0.0], atol=2e-3
+    )
+
+
+def at(u: float) -> Any:
+    return {"learnt": {"u": jnp.asarray(u)}}
+
+
+@pytest.mark.parametrize("without_prior", [(), ("u",)], ids=str)
+def test_the_likelihood_counts_by_its_power_beside_a_prior_that_is_always_there(without_prior: tuple[str, ...]) -> None:
+    """Where a parameter has none it is normal about the end of the search, which the posterior does not see."""
+    target, u = Apart(without_prior), 4.2
+    heated = Heated(target, 1.0)
+    likely = float(target.log_likelihood(at(u), 1.0))
+    prior = -0.5 * ((u - 5.0) / WIDE) ** 2 if without_prior else -0.5 * (u / PRIOR) ** 2
+    posterior = likely if without_prior else likely + prior
+    for power in (1.0, 0.3, 0.0):
+        expected = power * posterior + (1 - power) * prior
+        assert float(heated.at(jnp.asarray(power))(at(u))) == pytest.approx(expected, rel=1e-6)
+    assert float(heated.energy(at(u))) == pytest.approx(posterior - prior, rel=1e-6)
+
+
+def test_where_the_likelihood_is_no_number_the_prior_goes_on() -> None:
+    heated = Heated(Apart(()), jnp.nan)
+    assert heated.energy(at(1.0)) == heated.at(jnp.asarray(0.2))(at(1.0)) == -jnp.inf
+    assert float(heated.at(jnp.asarray(0.0))(at(1.0))) == pytest.approx(-0.5 / PRIOR**2)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A kernel that goes one to the right, whatever the density is, of which it tells."""
+
+    density: Any
+
+    def init(self, place: Any) -> Any:
+        return place
+
+    def step(self, key: Array, place: Any) -> tuple[Any, Any]:
+        new = {"learnt": {"u": place["learnt"]["u"] + 1.0}}
+        zero = jnp.zeros(())
+        return State(new, self.density(new)), Info(jnp.asarray(False), zero, zero, jnp.asarray(1), jnp.asarray(0))
+
+
+class State(NamedTuple):
+    position: Any
+    logdensity: Any
+
+
+class Info(NamedTuple):
+    is_divergent: Any
+    energy: Any
+    acceptance_rate: Any
+    num_integration_steps: Any
+    num_trajectory_expansions: Any
+
+
+def test_places_are_exchanged_after_they_have_moved() -> None:
+    """A draw is of the posterior's own chain; the place that comes to it is where the next draw begins."""
+    target, powers, u = Apart(()), np.array([1.0, 0.5, 0.0]), np.array([3.0, 4.0, -2.0])
+    tuned = [jnp.ones(3), jnp.ones((3, 1))]
+    (places, who), (drawn, said, order, refused) = _block(
+        lambda density, **_: Moved(density), target, 1.0, jnp.asarray(powers),
+        ({"learnt": {"u": jnp.asarray(u)}}, jnp.arange(3)), tuned, jax.random.key(0), _turns(0, 1)[0],
+    )  # fmt: skip
+    assert drawn["learnt"]["u"].shape == (BLOCK,) and order.shape == (BLOCK, 3) and refused.shape == (BLOCK, 2)
+    steps = np.arange(1, BLOCK + 1)
+    np.testing.assert_allclose(drawn["learnt"]["u"][0], 4.0)
+    before = np.concatenate([[[0, 1, 2]], order[:-1]])
+    np.testing.assert_allclose(drawn["learnt"]["u"], u[before[:, 0]] + steps, rtol=1e-6)
+    np.testing.assert_allclose(places["learnt"]["u"], u[np.asarray(who)] + BLOCK, rtol=1e-6)
+    assert who.tolist() == order[-1].tolist()
+    energies = jnp.asarray([float(target.log_likelihood(at(each + 1), 1.0)) for each in u])
+    np.testing.assert_allclose(refused[0], 1 - _acceptance(jnp.asarray(powers), energies), rtol=1e-5)
+    lp = float(target.log_likelihood(at(4.0), 1.0) + target.log_prior(at(4.0), 1.0))
+    np.testing.assert_allclose(said["lp"][0], lp, rtol=1e-5)
+    for number, turn in enumerate(np.diff(np.concatenate([[[0, 1, 2]], order]), axis=0)):
+        moved = np.flatnonzero(turn)
+        assert set(moved) <= ({0, 1} if number % 2 == 0 else {1, 2})
+
+
+def test_warming_up_takes_what_is_asked_for_tuning_or_a_few() -> None:
+    assert (tuning(500), tuning(10)) == (250, 20)
+    assert warming(500) == 3 * (250 + BLOCK)
+
+
 def test_neighbours_exchange_by_the_ratio_of_what_they_are_worth_at_each_other() -> None:
     powers, energies = jnp.asarray([1.0, 0.4, 0.0]), jnp.asarray([-3.0, -5.0, -4.0])
     np.testing.assert_allclose(_acceptance(powers, energies), [np.exp(-0.6 * 2), 1.0])
@@ -103,6 +213,33 @@ def test_few_arrivals_are_told(refused: float, remedy: str) -> None:
     assert len(doubts) == 1 and doubts[0].endswith(remedy)
 
 
+def told_of(refused: list[float], arrivals: int) -> tuple[str, tuple[str, ...]]:
+    statistics = {name: np.zeros((2, 500)) for name in ("diverging", "energy", "n_steps")}
+    ladder = Ladder(np.linspace(1, 0, 5), np.array(refused), arrivals)
+    return told(Chains({}, statistics, ladder=ladder), Agreement(1.0, 900.0, 900.0))
+
+
+def test_it_is_the_pair_that_refuses_most_which_is_told_of() -> None:
+    about, doubts = told_of([0.0, 0.9, 0.1, 0.0], FRESH - 1)
+    assert "neighbours exchange in 10% of draws at least" in about
+    assert doubts[0].endswith("temperatures = 6")  # more than there are, though twice what is refused would be fewer
+    assert not told_of([0.0, 0.9, 0.1, 0.0], FRESH)[1]
+
+
+@pytest.mark.parametrize(("r_hat", "modes"), [(1.05, False), (1.3, True)])
+def test_chains_that_are_far_apart_may_be_in_separate_modes(r_hat: float, modes: bool) -> None:
+    statistics = {name: np.zeros((2, 500)) for name in ("diverging", "energy", "n_steps")}
+    (doubt,) = told(Chains({}, statistics), Agreement(r_hat, 900.0, 900.0))[1]
+    assert ("temperatures = 10" in doubt) is modes
+
+
+def test_what_the_search_says_of_several_maxima_is_left_to_chains_that_go_to_all() -> None:
+    notes = ("one", f"there are {SEVERAL}, and so on", "two")
+    assert engine._of_chains(notes, Options(temperatures=4)) == ("one", "two")
+    assert engine._of_chains(notes, Options()) == ("one", "two", engine.ONE_OF_SEVERAL)
+    assert engine._of_chains(("one",), Options()) == ("one",)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -120,6 +257,14 @@ def test_plans_tell_of_temperatures_and_refuse_them_of_slices(line: str, words: 
     assert words in told
 
 
+def test_plans_count_the_draws_that_tune_steps_and_powers() -> None:
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f^2, 1)"
+    model, data = gpdsl.compile(text), {"x": [0.0, 1.0], "y": [0.0, 1.0]}
+    asked = {"engine": "mcmc", "warm_up": 100, "draws": 60}
+    assert "draws after 300 that tune them" in model.explain(data, temperatures=8, **asked)
+    assert "draws after 100 that tune them" in model.explain(data, **asked)
+
+
 TWO_SIDED = """
 input x : real
 output y : real
@@ -127,6 +272,35 @@ param a : real ~ Normal(0.3, 1)
 latent f(x) ~ GP(a^2, 0.01 * RBF(1))
 y ~ Normal(f, 0.3)
 """
+
+
+ONE = "input x : real\noutput y : real\nparam a : real = 1 ~ Normal(0.3, 0.5)\nparam s : positive = 0.4\n"
+ONE += "latent f(x) ~ GP(a, RBF(1))\ny ~ {}(f, s)\n"
+
+
+@pytest.mark.parametrize("law", ["Normal", "Laplace"])
+def test_powers_are_of_the_likelihood_and_leave_priors_whole(law: str) -> None:
+    """Where latents integrate out it is the evidence without the priors, else that of values."""
+    problem = problem_of(ONE.format(law), {"x": np.array([0.7]), "y": np.array([2.0])})
+    found: list[tuple[float, float]] = []
+    if law == "Normal":
+        target: Any = engine.Collapsed(problem, Result(problem.parameters, [], [], np.ones(1), 0.0, 0.0))
+        values = [{}, {}]
+    else:
+        q = Whitened(np.zeros((1, 1, 1)), np.ones((1, 1, 1, 1)))
+        target = engine.Joint(problem, Result(problem.parameters, [], [q], np.ones(1), 0.0, 0.0))
+        values = [{"white": jnp.asarray([0.5])}, {"white": jnp.asarray([-0.2])}]
+    assert target.without_prior == ("s",)
+    both = jax.jit(lambda *at: (target.log_likelihood(*at), target.log_prior(*at)))
+    for a, w in zip((1.0, -0.6), values, strict=True):
+        likely, prior = both({"learnt": dict(problem.parameters) | {"a": jnp.asarray(a)}, **w}, target.data)
+        found.append((float(likely), float(prior)))
+    means = [1.0, -0.6] if law == "Normal" else [1.5, -0.8]
+    own = [norm.logpdf(2.0, m, np.sqrt(1.16)) if law == "Normal" else laplace.logpdf(2.0, m, 0.4) for m in means]
+    np.testing.assert_allclose([each for each, _ in found], own, rtol=1e-4)
+    white = 0.0 if law == "Normal" else -0.5 * (0.5**2 - 0.2**2)
+    difference = norm.logpdf(1.0, 0.3, 0.5) - norm.logpdf(-0.6, 0.3, 0.5) + white
+    assert found[0][1] - found[1][1] == pytest.approx(difference, rel=1e-5)
 
 
 @pytest.mark.slow

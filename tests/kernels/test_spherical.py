@@ -13,11 +13,13 @@ import sympy as sp
 from jaxtyping import Array
 from scipy.special import eval_chebyt, eval_gegenbauer, eval_legendre, roots_gegenbauer
 
+from gpdsl.kernels import spherical
 from gpdsl.kernels.covariance import basis, covariance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block
 from gpdsl.kernels.fourier import Basis, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Values
 from gpdsl.kernels.harmonics import first_of_each, funk_hecke, harmonics, number_of
+from gpdsl.kernels.spherical import _degrees, _root
 
 
 @pytest.fixture(autouse=True)
@@ -275,3 +277,37 @@ def test_kernels_without_such_features(form: Form, width: int, count: int, why: 
 def test_a_length_scale_for_each_column_is_no_sphere() -> None:
     with pytest.raises(Unsuited, match="a length-scale for each column is no function of an angle"):
         features(replace(GLOBE, kernel=Base("RBF", ("ell",))), [jnp.asarray(1.0), jnp.ones(3)], 4, 2)
+
+
+def test_shares_that_are_rounding_are_none() -> None:
+    """Their roots would be a millionth of the kernel's, with slopes of any size."""
+    np.testing.assert_array_equal(_root(np.array([0.25, 3e-16, 0.0, -1e-17]), np), [0.5, 0.0, 0.0, 0.0])
+
+
+def test_as_many_harmonics_as_may_be_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spherical, "MOST", 9)
+    seen = spherical._Zonal(3, lambda points: (points, None), np.cos, lambda degree: True)
+    assert _degrees(seen, "RBF", 3) == (0, 1, 2)
+    with pytest.raises(Unsuited, match=r"spherical\(3\) are 9"):
+        _degrees(seen, "RBF", 4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "round_"),
+    [
+        (ROUND, True),
+        ((*ROUND, sp.Integer(2)), True),
+        ((sp.cos(block(0, 1)), 1.001 * sp.sin(block(0, 1))), False),
+        ((sp.Integer(0), sp.Integer(0)), False),
+        ((sp.Integer(1), block(0, 1)), False),
+        ((sp.sqrt(1 - block(0, 1) ** 2), block(0, 1)), False),  # of which there are no points beyond 1
+    ],
+)
+def test_columns_that_lie_on_a_sphere(columns: tuple[sp.Expr, ...], round_: bool) -> None:
+    """About 0, and of some size."""
+    assert spherical.on_a_sphere(On(columns, (), Base("RBF", ("ell",))), 2) is round_
+
+
+def test_a_constant_is_the_only_harmonic_of_degree_0() -> None:
+    for points in ([[0.6, 0.8], [0.0, 1.0]], [[0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]):
+        np.testing.assert_allclose(harmonics(jnp.asarray(points), (0,)), [[1.0], [1.0]])

@@ -8,16 +8,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy as sp
 
 import gpdsl
 from gpdsl.inference.layered import predictive
+from gpdsl.kernels.functionals import Values
+from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.reuse import forget
 from gpdsl.results import density, existence, samples
 from gpdsl.results import expectation as ex
 from gpdsl.results.on_host import polynomial_mean
+from tests.inference.problems import problem_of
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -90,6 +94,51 @@ def test_passes_in_blocks_are_those_of_all_points_together(monkeypatch: pytest.M
     assert all(np.ptp(each) > 0.01 for each in found[0])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(12, 3), (4, 0), (10, 0)])
+def test_blocks_of_several_latents_keep_their_places(rows: int, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are full ones; points that leave one open are taken together."""
+    monkeypatch.setattr(predictive, "POINTS_AT_ONCE", 4)
+    sizes: list[int] = []
+
+    def moments(at: Any) -> tuple[jax.Array, jax.Array]:
+        sizes.append(len(at))
+        return jnp.stack([at.points[:, 0], 10 * at.points[:, 1], at.points.sum(1)]), -at.points.T
+
+    points = np.arange(2.0 * rows).reshape(rows, 2) ** 2
+    mean, variance = predictive._in_blocks(moments, Values(jnp.asarray(points)))
+    assert set(sizes) == {4 if blocks else rows}
+    np.testing.assert_allclose(mean, [points[:, 0], 10 * points[:, 1], points.sum(1)])
+    np.testing.assert_allclose(variance, -points.T)
+
+
+READ_TWICE = """\
+input x : real
+input z : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+latent g(x) ~ GP(0, RBF(2))
+y ~ Normal(sin(f * f(z)) * g, 0.3)
+"""
+
+
+def test_what_samples_are_multiplied_by_is_worked_out_once() -> None:
+    """With the sums of readings of one latent, which follow from these; `at` works all of it out for each sample."""
+    data = {"x": np.array([0.0, 0.4]), "z": np.array([1.0, 0.1]), "y": np.array([0.2, -0.1])}
+    program, rng = problem_of(READ_TWICE, data, dtype="float32").program, np.random.default_rng(0)
+    basis = basis_columns(program)
+    width = sum(group.stop - group.start for group in program.groups)
+    assert len(basis) < width and not np.array_equal(basis, np.arange(len(basis)))
+    root = rng.normal(size=(1, 2, len(basis), len(basis)))
+    unit = np.asarray(with_sums(program, jnp.eye(len(basis))))
+    covariance = np.einsum("bi,krbc,cj->krij", unit, root @ np.swapaxes(root, -1, -2), unit)
+    mean = rng.normal(size=(1, 2, len(basis))) @ unit
+    marginals = Marginals(*map(jnp.asarray, (mean, np.diagonal(covariance, axis1=-2, axis2=-1), covariance)))
+    normals = jnp.asarray(rng.normal(size=(5, 1, 1, width)))
+    found = marginals.sampler(program)(normals)
+    np.testing.assert_allclose(found, marginals.at(program, normals), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, np.asarray(found)[..., basis] @ unit, rtol=1e-4, atol=1e-5)
 
 
 def test_averages_over_samples_in_parts_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,157 @@
+"""Expectations of beliefs that no fit has made: marginals as given, against formulas and integrals in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+import sympy as sp
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from gpdsl.program.joint import Marginals
+from gpdsl.results.expectation import AS_MANY, ROWS_AT_ONCE, Beliefs, each_component, mean_of
+from gpdsl.results.on_host import polynomial_mean
+from tests.inference.problems import problem_of
+
+READS = """
+index c in 1..3
+index d in 1..2
+index e in 1..3
+input x : real
+input k : label[c]
+output y : real
+output z[e, d] : real
+param a[c] : real = 0
+param b : real = 2
+param A[d, e] : real = 0
+latent f(x) ~ GP(0, RBF(1))
+latent g[e](x) ~ GP(0, RBF(1))
+y ~ Normal(a[k] * x * f + b, 1)
+z[e, d] ~ Normal(A[d, e] * g[e] + x, 1)
+"""
+X, K = np.array([0.5, -1.0, 2.0, 3.0]), np.array([2, 1, 3, 2])
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def beliefs(covariance: bool = False) -> Beliefs:
+    """Of two components, whose moments differ in every row and latent."""
+    rng = np.random.default_rng(0)
+    data = {"x": X, "k": K, "y": np.zeros(4), "z": np.zeros((4, 3, 2))}
+    problem = problem_of(READS, data)
+    parameters = dict(problem.program.parameters.constrain(problem.parameters))
+    parameters |= {"a": np.array([1.0, -2.0, 0.5]), "b": np.array(2.0), "A": np.arange(6.0).reshape(2, 3) - 1.7}
+    mean, variance = rng.normal(size=(2, 4, 4)), rng.uniform(0.2, 1.5, size=(2, 4, 4))
+    joint = variance[..., None] * np.eye(4) + 0.1 if covariance else None
+    return Beliefs(problem.program, parameters, problem.rows, Marginals(mean, variance, joint), np.array([0.3, 0.7]))
+
+
+def means_and_axes(at: Beliefs) -> list[tuple[sp.Expr, tuple[str, ...]]]:
+    """Of y and of z."""
+    return [(each.law.arguments["mean"], each.axes) for each in at.program.observations if each.law]
+
+
+def latent(at: Beliefs, name: str) -> sp.Symbol:
+    references = at.program.translator.references
+    return next(s for s, ref in references.items() if ref.kind == "latent" and ref.name == name)
+
+
+def moments(at: Beliefs, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances [K, rows, elements] of a latent."""
+    columns = slice(0, 1) if name == "f" else slice(1, 4)
+    return at.marginals.mean[..., columns], at.marginals.variance[..., columns]
+
+
+def test_polynomials_read_parameters_of_levels_inputs_and_elements() -> None:
+    at = beliefs()
+    (expression, axes), (b, a) = means_and_axes(at)[0], (2.0, at.parameters["a"][K - 1] * X)
+    mean, variance = (each[..., 0] for each in moments(at, "f"))
+    found = polynomial_mean(at, expression**2, axes, {})
+    np.testing.assert_allclose(found, a**2 * (mean**2 + variance) + 2 * a * b * mean + b**2, rtol=1e-6)
+    (expression, axes), A = means_and_axes(at)[1], at.parameters["A"]
+    mean, variance = (each[..., None] for each in moments(at, "g"))
+    x, weights = X[:, None, None], A.T[None, None]
+    found = polynomial_mean(at, expression**2, axes, {})
+    expected = weights**2 * (mean**2 + variance) + 2 * weights * x * mean + x**2
+    assert axes == ("e", "d")
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3, 5, 6, 7, 64])
+def test_powers_are_those_of_numpy(power: int) -> None:
+    at = beliefs()
+    c = sp.Dummy("c", real=True)
+    values = np.linspace(-1.1, 1.2, 4)
+    found = polynomial_mean(at, c**power - sp.Rational(3, 2), (), {c: values})
+    np.testing.assert_allclose(found, np.broadcast_to(values**power - 1.5, (2, 4)), rtol=1e-12)
+
+
+def test_latents_that_depend_on_each_other_are_left_to_programs() -> None:
+    at, alone = beliefs(covariance=True), beliefs()
+    f, g = latent(at, "f"), latent(at, "g")
+    assert polynomial_mean(at, f * g, ("e",), {}) is None and polynomial_mean(at, 1 / f, (), {}) is None
+    assert polynomial_mean(at, f**2 + 1, (), {}) is not None
+    mean, other = moments(alone, "f")[0], moments(alone, "g")[0]
+    np.testing.assert_allclose(
+        polynomial_mean(alone, latent(alone, "f") * latent(alone, "g"), ("e",), {}), mean * other
+    )
+
+
+def test_one_steep_expectation_makes_all_of_a_program_fine() -> None:
+    at = beliefs()
+    f, (mean, variance) = latent(at, "f"), moments(at, "f")
+    gentle, steep = each_component(at, [sp.cos(f), sp.tanh(400 * (f - 0.1))], ())
+    m, sd = mean[..., 0], np.sqrt(variance[..., 0])
+    np.testing.assert_allclose(gentle, np.cos(m) * np.exp(-0.5 * sd**2), rtol=1e-9)
+    for k, n in np.ndindex(2, 4):
+        cut = (0.1 - m[k, n]) / sd[k, n]
+
+        def value(z: float, k: int = k, n: int = n) -> float:
+            return float(np.tanh(400 * (m[k, n] + sd[k, n] * z - 0.1)) * norm.pdf(z))
+
+        near = [cut - 0.05, cut, cut + 0.05]
+        right = quad(value, -10, 10, points=[each for each in near if abs(each) < 10], limit=200, epsabs=1e-12)[0]
+        assert steep[k, n] == pytest.approx(right, abs=1e-8)
+
+
+def test_what_is_found_is_kept_by_its_axes_and_not_where_numbers_are_given() -> None:
+    at = beliefs()
+    f, c, (mean, variance) = latent(at, "f"), sp.Dummy("c", real=True), moments(at, "f")
+    weighed = np.tensordot(at.weights, np.exp(mean[..., 0] + 0.5 * variance[..., 0]), 1)
+    for _ in range(2):
+        np.testing.assert_allclose(mean_of(at, sp.exp(f), ()), weighed, rtol=1e-9)
+        np.testing.assert_allclose(mean_of(at, sp.exp(f), ("e",)), weighed[:, None], rtol=1e-9)
+    for number in (1.0, 2.0):
+        found = each_component(at, [c * sp.cos(f)], (), {c: np.full(4, number)})[0]
+        expected = number * np.cos(mean[..., 0]) * np.exp(-0.5 * variance[..., 0])
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_the_widest_latents_of_any_row_and_component() -> None:
+    at = beliefs()
+    np.testing.assert_array_equal(at.widest, np.sqrt(at.marginals.variance.max(axis=(0, 1)))[None, None])
+
+
+def test_rows_at_once_are_fewer_of_more_components_than_usual() -> None:
+    at = beliefs()
+    assert at.at_once == ROWS_AT_ONCE
+    assert replace(at, weights=np.full(2 * AS_MANY, 0.5 / AS_MANY)).at_once == ROWS_AT_ONCE // 2
+
+
+def test_rows_are_alike_that_have_no_inputs_and_share_their_moments() -> None:
+    at = beliefs()
+    shared = Marginals(
+        *(np.broadcast_to(each[:, :1], each.shape) for each in (at.marginals.mean, at.marginals.variance))
+    )
+    nothing = replace(at.rows, inputs={})
+    assert replace(at, rows=nothing, marginals=shared).alike
+    assert not replace(at, marginals=shared).alike and not replace(at, rows=nothing).alike
+    assert not replace(at, rows=nothing, marginals=shared, simulations=object()).alike  # type: ignore[arg-type]
