@@ -16,6 +16,7 @@ from gpdsl import GpdslError, GpdslWarning
 from gpdsl.cli.draft import draft
 from gpdsl.data import bind, read_table
 from gpdsl.data.convert import is_code
+from gpdsl.data.later_levels import warn_of_spellings
 from gpdsl.data.looks import look
 from gpdsl.program.standardise import standardise
 from tests.data import models
@@ -99,6 +100,12 @@ def test_a_draft_takes_codes_for_words(tmp_path: Path) -> None:
     assert "input zip : label[each_zip]" in " ".join(draft(table, "d", "y").text.split())
 
 
+def test_codes_that_could_all_be_days_of_early_years_are_words(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("day,code\n20120101,00120101\n20120203,00120203\n20120204,00120204\n")
+    table = read_table(tmp_path / "d.csv")
+    assert look(table, "day").kind == "time" and look(table, "code").kind == "text"
+
+
 def test_periods_of_a_parquet_file_are_times(tmp_path: Path) -> None:
     months = pd.period_range("2020-11", periods=4, freq="M")
     weeks = pd.PeriodIndex(["2020-01-06", None, "2020-01-20", "2020-01-27"], freq="W")
@@ -145,12 +152,46 @@ def test_numbers_that_are_no_truths_are_not_taken_for_them(levels: tuple) -> Non
     assert data.unseen == {"s": ("False",)}
 
 
-CURVE = gpdsl.compile("""model curve
+@pytest.mark.parametrize(
+    ("levels", "later", "unseen"),
+    [((1,), ["True"], ("True",)), (("True",), [1, True], ()), ((0, 1), ["True", "maybe"], ("True", "maybe"))],
+)
+def test_truths_are_told_from_counts_and_from_other_words(levels: tuple, later: list, unseen: tuple) -> None:
+    """A 1 alone may count, and a word beside truths makes words of them; missing ones stay missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = bind(SITES, {"site": later}, sizes={"S": len(levels)}, levels={"s": levels}, outputs_required=False)
+    assert data.unseen == {"s": unseen}
+
+
+@pytest.mark.parametrize(
+    ("new", "known", "meant"),
+    [
+        ("TRUE ", ("0", "1"), "1"),
+        ("1.0", (1, 2), "1"),
+        (" new  York", ("New York",), "New York"),
+        ("2020-01-02T00:00", ("2020-01-02",), "2020-01-02"),
+        ("1.5", (1, 2), None),
+        ("inf", (1, 2), None),
+        ("false", ("1", "2"), None),
+    ],
+)
+def test_levels_that_look_like_known_ones(new: str, known: tuple, meant: str | None) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        warn_of_spellings("site", [new], known)
+    assert [str(each.message).rpartition("did you mean ")[2] for each in said] == (
+        [] if meant is None else [f"{meant}?"]
+    )
+
+
+CURVE_TEXT = """model curve
 input x : real
 output y : real
 latent f(x) ~ GP(0, RBF(1))
 y ~ Normal(f, 1)
-""").declarations
+"""
+CURVE = gpdsl.compile(CURVE_TEXT).declarations
 
 
 @pytest.mark.parametrize(
@@ -159,6 +200,12 @@ y ~ Normal(f, 1)
 def test_standardise_as_text_means_what_it_does_on_the_command_line(said: str, names: set[str]) -> None:
     data = bind(CURVE, {"x": [1.0, 2.0, 4.0], "y": [3.0, 1.0, 2.0]})
     assert {*standardise(CURVE, data, said).standardised.sds} == names
+
+
+def test_a_quantity_may_be_called_as_a_word_of_the_command_line_is() -> None:
+    declarations = gpdsl.compile(CURVE_TEXT.replace("x :", "true :").replace("f(x)", "f(true)")).declarations
+    data = bind(declarations, {"true": [1.0, 2.0, 4.0], "y": [3.0, 1.0, 2.0]})
+    assert {*standardise(declarations, data, "true").standardised.sds} == {"true"}
 
 
 def test_a_text_that_names_nothing_is_refused() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference import infer
+from gpdsl.inference import infer, round_rows
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.round_rows import EACH, LEAST
+from gpdsl.kernels.functionals import Values
 from gpdsl.sklearn import Classifier
+from tests.inference.problems import problem_of
 from tests.inference.test_reuse import programs_compiled
 
 BINARY = """model m
@@ -53,6 +58,57 @@ def test_rows_that_fill_up_change_nothing(text: str, rng: np.random.Generator, m
     np.testing.assert_allclose(filled.predict(new).variance("f"), alone.predict(new).variance("f"), rtol=1e-3)
     for mine, theirs in zip(filled.posterior, alone.posterior, strict=True):
         assert mine.root.shape == theirs.root.shape
+
+
+def of_rows(rng: np.random.Generator, rows: int, **options: Any) -> Problem:
+    with jax.enable_x64(True):
+        return problem_of(BINARY, data(rng, BINARY, rows), posterior="full", **options)
+
+
+@pytest.mark.parametrize(("rows", "filled"), [(LEAST + 1, LEAST + EACH), (LEAST + EACH - 1, LEAST + EACH)])
+def test_copies_of_the_first_row_come_last_and_observe_nothing(
+    rows: int, filled: int, rng: np.random.Generator
+) -> None:
+    problem = of_rows(rng, rows)
+    with jax.enable_x64(True):
+        found = round_rows.filled_up(problem)
+    assert found.count == filled and len(found.inducing[0]) == filled
+    for own, longer in ((problem.rows, found.rows), (problem.inducing, found.inducing)):
+        for mine, each in zip(jax.tree.leaves(own), jax.tree.leaves(longer), strict=True):
+            assert each.shape == (filled, *mine.shape[1:]) and each.dtype == mine.dtype
+    x = np.asarray(found.rows.inputs["x"])
+    np.testing.assert_array_equal(x[:rows], problem.rows.inputs["x"])
+    np.testing.assert_array_equal(x[rows:], np.repeat(x[:1], filled - rows, axis=0))
+    np.testing.assert_array_equal(np.ravel(found.rows.observed["y"]), np.arange(filled) < rows)
+    np.testing.assert_array_equal(problem.rows.observed["y"], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"), [(LEAST - 1, {}), (LEAST, {}), (LEAST + EACH, {}), (LEAST + 3, {"inducing": 20})], ids=str
+)
+def test_few_or_round_numbers_of_rows_are_as_they_are(
+    rows: int, options: dict[str, Any], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = of_rows(rng, rows, **options)
+    assert round_rows.filled_up(problem) is problem
+    problem = of_rows(rng, LEAST + 3)
+    monkeypatch.setattr(round_rows, "FEW", LEAST + 2)
+    assert round_rows.filled_up(problem) is problem
+    monkeypatch.setattr(round_rows, "FEW", LEAST + 3)
+    with jax.enable_x64(True):
+        assert round_rows.filled_up(problem) is not problem
+
+
+def test_results_say_of_the_first_rows_what_they_said(rng: np.random.Generator) -> None:
+    mean, root = rng.normal(size=(1, 2, 6)), rng.normal(size=(1, 2, 6, 6))
+    points, sites = rng.normal(size=(6, 3)), [(rng.normal(size=(6, 2)), rng.normal(size=(6, 2, 2)))]
+    whole = Result({}, [Values(points)], [Whitened(mean, root)], np.ones(1), 0.0, 0.0, sites=sites)
+    found = round_rows.of_first(whole, 4)
+    np.testing.assert_array_equal(found.posterior[0].mean, mean[:, :, :4])
+    np.testing.assert_array_equal(found.posterior[0].root, root[:, :, :4, :4])
+    np.testing.assert_array_equal(found.inducing[0].points, points[:4])
+    for mine, each in zip(jax.tree.leaves(sites), jax.tree.leaves(found.sites), strict=True):
+        np.testing.assert_array_equal(each, mine[:4])
 
 
 def test_nearly_as_many_rows_compile_nothing_new(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

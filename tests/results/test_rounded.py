@@ -19,6 +19,8 @@ from gpdsl.shown import rounded
         (0.00123456, 4, "0.001235"),
         (12345.6, 4, "12350"),
         (3e8, 2, "3e+08"),
+        (1e6, 2, "1e+06"),
+        (-999_999.0, 6, "-999999"),
     ],
 )
 def test_large_errors_need_no_exponent(value: float, digits: int, text: str) -> None:
