@@ -162,7 +162,7 @@ class Info(NamedTuple):
 
 def test_places_are_exchanged_after_they_have_moved() -> None:
     """A draw is of the posterior's own chain; the place that comes to it is where the next draw begins."""
-    target, powers, u = Apart(()), np.array([1.0, 0.5, 0.0]), np.array([3.0, 4.0, -2.0])
+    target, powers, u = Apart(()), np.array([1.0, 0.5, 0.0]), np.array([4.0, 3.9, 3.8])
     tuned = [jnp.ones(3), jnp.ones((3, 1))]
     (places, who), (drawn, said, order, refused) = _block(
         lambda density, **_: Moved(density), target, 1.0, jnp.asarray(powers),
@@ -170,15 +170,15 @@ def test_places_are_exchanged_after_they_have_moved() -> None:
     )  # fmt: skip
     assert drawn["learnt"]["u"].shape == (BLOCK,) and order.shape == (BLOCK, 3) and refused.shape == (BLOCK, 2)
     steps = np.arange(1, BLOCK + 1)
-    np.testing.assert_allclose(drawn["learnt"]["u"][0], 4.0)
+    np.testing.assert_allclose(drawn["learnt"]["u"][0], 5.0)
     before = np.concatenate([[[0, 1, 2]], order[:-1]])
     np.testing.assert_allclose(drawn["learnt"]["u"], u[before[:, 0]] + steps, rtol=1e-6)
     np.testing.assert_allclose(places["learnt"]["u"], u[np.asarray(who)] + BLOCK, rtol=1e-6)
     assert who.tolist() == order[-1].tolist()
     energies = jnp.asarray([float(target.log_likelihood(at(each + 1), 1.0)) for each in u])
-    np.testing.assert_allclose(refused[0], 1 - _acceptance(jnp.asarray(powers), energies), rtol=1e-5)
-    lp = float(target.log_likelihood(at(4.0), 1.0) + target.log_prior(at(4.0), 1.0))
-    np.testing.assert_allclose(said["lp"][0], lp, rtol=1e-5)
+    np.testing.assert_allclose(refused[0], 1 - _acceptance(jnp.asarray(powers), energies), rtol=1e-4)
+    lp = float(target.log_likelihood(at(5.0), 1.0) + target.log_prior(at(5.0), 1.0))
+    np.testing.assert_allclose(said["lp"][0], lp, rtol=1e-4)
     for number, turn in enumerate(np.diff(np.concatenate([[[0, 1, 2]], order]), axis=0)):
         moved = np.flatnonzero(turn)
         assert set(moved) <= ({0, 1} if number % 2 == 0 else {1, 2})
