@@ -171,7 +171,8 @@ _TABLE = (
         "learning_rate",
         Number(_ABOVE, "0.01"),
         None,
-        "of Adam; 0.01 by default, 0.03 for layers, 0.05 beside natural gradients, less with `qsgp`",
+        "of Adam; 0.01 by default, 0.1 for layers, 0.03 where row variables are arguments, 0.05 beside natural "
+        "gradients, less with `qsgp`",
     ),
     Option(
         "decay",

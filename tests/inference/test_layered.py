@@ -189,6 +189,14 @@ def test_a_fit_that_goes_on_begins_where_the_other_ended(fitted: Any) -> None:
     assert abs(more.elbo - fit.elbo) < 4 * (fit.elbo_se + more.elbo_se) + 0.5
 
 
+def test_inducing_points_take_shorter_steps_than_parameters(fitted: Any) -> None:
+    fit, data = fitted
+    more = gpdsl.compile(STEP).fit(data, start=fit, steps=10, learning_rate=0.5, progress=False)
+    moved = [np.abs(a.points - b.points).max() for a, b in zip(fit.inducing, more.inducing, strict=True)]
+    learnt = [np.abs(np.log(more.parameters[name] / fit.parameters[name])).max() for name in fit.parameters]
+    assert 0.01 < max(moved) < 10 * 0.025 < 0.5 < max(learnt)
+
+
 def test_layers_begin_at_a_fit_of_the_last_one(rng: np.random.Generator) -> None:
     """A step from there, parameters are those of the model without the layer that passes its arguments on."""
     data = _data(rng, 60)

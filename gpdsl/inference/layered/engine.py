@@ -105,6 +105,9 @@ steps of half the length: inducing points that are close together bear no long o
 SHARE = 0.1
 """How far natural gradients go at first."""
 
+FARTHEST = 0.025
+"""The longest steps of inducing points: values there are whitened, and mean another function wherever points are."""
+
 VISITED = 5.0
 """Times as long as those of others are steps of row variables, which minibatches visit now and then."""
 
@@ -147,6 +150,7 @@ class LayeredSearch:
         self.point: State = {"parameters": problem.parameters, "inducing": points, "q": q}
         self.last = last
         self.optimiser, self.pace = optax.scale_by_adam(), choice.learning_rate
+        self.slower = min(1.0, FARTHEST / choice.learning_rate)
         self.memory = self.optimiser.init(self.point)
         self.values: list[float] = []
         self.done, self.key = 0, jax.random.key(problem.options.seed)
@@ -226,6 +230,7 @@ class LayeredSearch:
             value = value - sum(each.divergence(given[place]) for place, each in last.items())
             updates, moved = self.optimiser.update(slope, memory, point)
             updates = jax.tree.map(partial(jnp.multiply, length), updates)
+            updates["inducing"] = jax.tree.map(partial(jnp.multiply, self.slower), updates["inducing"])
             updates["q"] = {
                 p: jax.tree.map(partial(jnp.multiply, self.paces[p]), each) for p, each in updates["q"].items()
             }

@@ -42,6 +42,11 @@ WIDEST, FEWEST = 1_000, 300
 this takes: what the last layer loses by too few points, layers below do not make up for.
 """
 
+RATE, RATE_OF_ROWS = 0.1, 0.03
+"""Lengths of steps from a fit of the last layer alone: parameters of inner layers have far to go, against the noise of
+minibatches. And of those beside row variables.
+"""
+
 FEW, LEAST = 500_000, 30
 """Rows times squares of inducing points: up to so many, averages over row variables cost little more than samples. So
 many points, where more rows leave room for no more, at twice the cost: they end higher than more points with samples.
@@ -145,7 +150,8 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
         optimizer = "natural" if concave.verdict == "proved" else "adam"
         reasons["optimizer"] = concave.reason
     samples = options.samples or max(1, min(MOST_PASSES, PASSES // ((batch or rows) * options.importance)))
-    rate = 0.03 if options.learning_rate is None else options.learning_rate
+    usual = RATE if begins_below(program) else RATE_OF_ROWS
+    rate = usual if options.learning_rate is None else options.learning_rate
     many = LAST if _number(options) else _points(program, rows, batch, optimizer)
     steps = options.steps or max(FEWEST, min(STEPS, int(STEPS * (LAST / many) ** 2)))
     written = options.rows
