@@ -75,7 +75,7 @@ def _looked_at(problem: Problem, result: Result, engine: Callable[[Problem], Res
     worst *= problem.options.beta
     said = f"{found.message}; with finer quadrature, since the bound of a row was wrong by {worst:.2g} nats"
     error = float(np.hypot(found.elbo_se, look(found)[1]))
-    return replace(found, message=said, elbo_se=error, notes=(*result.notes, *found.notes))
+    return replace(found, message=said, elbo_se=error, notes=tuple(dict.fromkeys((*result.notes, *found.notes))))
 
 
 def begun_at(problem: Problem, result: Result) -> dict[str, Any]:

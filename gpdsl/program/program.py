@@ -155,6 +155,11 @@ class Program:
         observations = with_gradients(self.translator, observations, self.gradients)
         return replace(self, observations=observations, factorised=self)
 
+    @cached_property
+    def one_by_one(self) -> Program:
+        """The same program for moments of one latent after the other: of several components where it is coupled."""
+        return replace(self, factorised=None) if self.coupled else self
+
     def under(self, posterior: str) -> Program:
         """The program whose expectations suit a posterior family."""
         return self.coupling if posterior == "coupled" else self

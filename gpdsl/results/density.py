@@ -80,6 +80,9 @@ STEP_LENGTHS = tuple(0.25**k for k in range(8))
 ADAPTIVE_NODES, FEWER, AGREE = 24, 17, 1e-7
 """Nodes along each of two latents, and of one that has to agree to so many nats; cells serve rows where it does not."""
 
+AGREE_OF_MANY = 0.01
+"""Nats to which rules have to agree of one of many draws, over which errors average out."""
+
 CELLS_AT_ONCE = 1 << 14
 
 UNSURE = 0.1
@@ -91,17 +94,21 @@ FOLDED = 1 << 16
 RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
 
 
-def log_predictive(beliefs: Beliefs, rough: bool = False) -> Float[np.ndarray, "rows"]:
-    """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs; `rough` for one of many."""
+def log_predictive(beliefs: Beliefs, rough: bool = False, many: bool = False) -> Float[np.ndarray, "rows"]:
+    """log p(y_n | data) at every row of `beliefs.rows`, which must hold the outputs.
+
+    `rough` for a draw of all latents; `many` for one of many draws of which something is open: where the quadrature
+    along two latents is not right to a hundredth of a nat there are samples, which take a thousandth of cells.
+    """
     if is_opaque(beliefs.program):
         return _combine(beliefs, log_average(opaque_log_densities(beliefs)))
     size = max(FOLDED // len(beliefs.weights), 1)
     some = [beliefs.part(slice(at, at + size)) for at in range(0, beliefs.count, size)]
-    found = [_of_folded(part.folded(), rough or beliefs.rough).reshape(-1, part.count) for part in some]
+    found = [_of_folded(part.folded(), rough or beliefs.rough, many).reshape(-1, part.count) for part in some]
     return _combine(beliefs, np.concatenate(found, axis=1))
 
 
-def _of_folded(beliefs: Beliefs, rough: bool) -> Float[np.ndarray, "1 rows"]:
+def _of_folded(beliefs: Beliefs, rough: bool, many: bool) -> Float[np.ndarray, "1 rows"]:
     """Log densities of rows with one component each; without cells where those are `rough` samples themselves."""
     densities = [o.log_density for o in beliefs.program.observations]
     involved = _columns(beliefs, densities)
@@ -111,10 +118,11 @@ def _of_folded(beliefs: Beliefs, rough: bool) -> Float[np.ndarray, "1 rows"]:
     if values.ndim == 2:
         return np.asarray(values)
     found, fewer = np.asarray(values)
-    unsure = np.flatnonzero(np.any(~(np.abs(found - fewer) <= _at_least(AGREE, beliefs)), axis=0))
+    agree = _at_least(AGREE_OF_MANY if many else AGREE, beliefs)
+    unsure = np.flatnonzero(np.any(~(np.abs(found - fewer) <= agree), axis=0))
     if unsure.size and not rough:
         found = found.copy()
-        found[:, unsure] = _in_cells(beliefs.part(unsure), involved)
+        found[:, unsure] = (_by_samples if many else _in_cells)(beliefs.part(unsure), involved)
     return found
 
 
@@ -316,6 +324,12 @@ def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     """log mean over samples of p(y|f), for several latents; SAVIGP section 7."""
     del involved
     return log_average(log_densities(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False)))
+
+
+def _by_samples(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K rows"]:
+    """The same of few rows, whose number is rounded up for few programs."""
+    some = beliefs.filled_up
+    return np.asarray(some.compile("sampled", lambda known: _sampled(known, involved))())[:, : beliefs.count]
 
 
 def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]) -> None:

@@ -240,6 +240,14 @@ def test_what_the_search_says_of_several_maxima_is_left_to_chains_that_go_to_all
     assert engine._of_chains(("one",), Options()) == ("one",)
 
 
+def test_chains_at_several_temperatures_that_disagree_are_not_told_to_try_them() -> None:
+    statistics = {name: np.zeros((2, 500)) for name in ("diverging", "energy", "n_steps")}
+    ladder = Ladder(np.linspace(1, 0, 12), np.full(11, 0.4), 90)
+    for found, tries in ((ladder, False), (None, True)):
+        _, doubts = told(Chains({}, statistics, ladder=found), Agreement(1.4, 900.0, 900.0))
+        assert len(doubts) == 1 and ("temperatures = 10" in doubts[0]) is tries and "more draws" in doubts[0]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

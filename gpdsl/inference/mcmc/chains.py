@@ -271,7 +271,7 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         more = "ask for more draws"
         if chains.sliced:
             more = f"{more}, or for a longer warm_up"
-        elif found.r_hat > APART:
+        elif found.r_hat > APART and chains.ladder is None:
             more = f"{more}; where the posterior has separate modes, chains stay apart: try temperatures = 10"
         doubts.append(f"the chains do not agree (R-hat {found.r_hat:.3f}, trusted up to {AGREED}): {more}")
     if min(found.bulk, found.tail) < ENOUGH:

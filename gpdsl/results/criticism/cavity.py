@@ -77,12 +77,13 @@ def among_others(beliefs: Beliefs, at_rows: Posterior) -> Marginals | None:
     A draw knows f = A w at the rows, w ~ N(0, I), latent by latent. Without row n it knows w but for its part along
     b_n = (A^-1)_n, so that f_n ~ N(f_n - b_n'w / |b_n|^2, 1 / |b_n|^2), eq. 5.12 of Rasmussen and Williams (2006) for a
     matrix K = A A' (integrated importance sampling: Li, Qiu and Feng 2016). A row whose value follows from those of
-    others stays as it is. None for rows that read a latent at several places, or sums of latents, and for many rows.
+    others stays as it is; a row variable, of which the others tell nothing, is as the prior has it. None for
+    rows that read a latent at several places, or sums of latents, and for many rows.
     """
     program, q = beliefs.program, beliefs.marginals
-    if program.mixing or program.latents != len(basis_columns(program)) or beliefs.count > MOST_AMONG:
+    if program.latents != len(basis_columns(program)) or beliefs.count > MOST_AMONG:
         return None
-    if any(group.per_row or len(group.readings.basis) > 1 for group in program.groups):
+    if any(len(group.readings.basis) > 1 for group in program.groups):
         return None
     mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)
     values = [w for own in at_rows.q for w in np.asarray(own.mean[0], float)]
@@ -94,7 +95,8 @@ def among_others(beliefs: Beliefs, at_rows: Posterior) -> Marginals | None:
         mean[:, column] -= np.where(alone, b.T @ w / length, 0.0)
         variance[:, column] += np.where(alone, 1.0 / length, 0.0)
     dtype = q.mean.dtype
-    return Marginals(jnp.asarray(mean[None], dtype), jnp.asarray(variance[None], dtype), None)
+    apart = None if q.covariance is None else jnp.asarray(variance[None, :, :, None] * np.eye(variance.shape[1]), dtype)
+    return Marginals(jnp.asarray(mean[None], dtype), jnp.asarray(variance[None], dtype), apart)
 
 
 def _maps(beliefs: Beliefs, at_rows: Posterior) -> Float[np.ndarray, "columns rows values"]:
@@ -105,7 +107,7 @@ def _maps(beliefs: Beliefs, at_rows: Posterior) -> Float[np.ndarray, "columns ro
         mean = np.repeat(np.eye(size + 1, own.mean.shape[2], k=-1)[:, None], own.mean.shape[1], axis=1)
         units.append(Whitened(mean, np.zeros((*mean.shape, 1))))
     several = replace(at_rows, q=units, weights=np.full(size + 1, 1.0 / (size + 1)))
-    mean = np.asarray(several.marginals(beliefs.program, beliefs.rows, beliefs.count).mean, float)
+    mean = np.asarray(several.marginals(beliefs.program.one_by_one, beliefs.rows, beliefs.count).mean, float)
     return np.moveaxis(mean[1:] - mean[0], (2, 1, 0), (0, 1, 2))
 
 

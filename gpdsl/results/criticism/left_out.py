@@ -247,7 +247,7 @@ def _one_setting(
     if _known(at_rows):
         among = among_others(beliefs, at_rows)
         others = beliefs if among is None else replace(beliefs, marginals=among, blocks=None)
-        return _log_densities(others, among is None), nothing, others
+        return _log_densities(others, among is None, many=True), nothing, others
     if not gaussian:
         found = by_parts(count, lambda _, rows: _by_draws(beliefs.part(rows)), 1)
         return found[0], found[1], None
@@ -260,9 +260,9 @@ def _one_setting(
     return values, k, without
 
 
-def _log_densities(beliefs: Beliefs, rough: bool = False) -> Float[np.ndarray, " rows"]:
-    """log p(y_n) of every row under what is believed of its latents; `rough` for one of many draws."""
-    return by_parts(beliefs.count, lambda _, rows: log_predictive(beliefs.part(rows), rough))
+def _log_densities(beliefs: Beliefs, rough: bool = False, many: bool = False) -> Float[np.ndarray, " rows"]:
+    """log p(y_n) of every row under what is believed of its latents; `rough` and `many` as in `log_predictive`."""
+    return by_parts(beliefs.count, lambda _, rows: log_predictive(beliefs.part(rows), rough, many))
 
 
 def _known(at_rows: Posterior) -> bool:
