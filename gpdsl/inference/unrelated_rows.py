@@ -113,6 +113,16 @@ class UnrelatedRows:
         seen = _Values(self.program, self.rows, {n: v[:, None] for n, v in parameters.items()}, None)
         seen = replace(seen, latents=self._means(seen) + above[:, None])
         total = sum((self._density(seen, place) for place in range(len(self.program.observations))), np.zeros(1))
+        return total + self._log_priors(seen)
+
+    def log_prior(self, unconstrained: Mapping[str, np.ndarray]) -> float:
+        """Of parameters on the real line, alone."""
+        parameters = self.constrained({n: np.asarray(u, float)[None] for n, u in unconstrained.items()})
+        parameters = {**parameters, **{n: np.asarray(v)[None] for n, v in self.program.parameters.held.items()}}
+        return float(np.sum(self._log_priors(_Values(self.program, self.rows, parameters, None))))
+
+    def _log_priors(self, seen: _Values) -> np.ndarray:
+        total = np.zeros(1)
         for prior in self.program.priors.values():
             found = seen.of(prior.log_density, prior.axes)
             total = total + found.reshape(found.shape[0] if found.ndim > len(prior.axes) else 1, -1).sum(axis=1)
@@ -194,6 +204,18 @@ def value_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarra
         return None
     found = _climb(UnrelatedRows(program, as_numpy(rows)), start, list(start), program.latents)
     return None if found is None else found[0]
+
+
+def likelihood_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarray]) -> float | None:
+    """The log likelihood there, without the priors of parameters, which that of latents are among."""
+    if program.opaque or program.fields:
+        return None
+    model = UnrelatedRows(program, as_numpy(rows))
+    found = _climb(model, start, list(start), program.latents)
+    if found is None:
+        return None
+    with precision("float64"):
+        return found[0] - model.log_prior({n: np.asarray(v, float) for n, v in {**start, **found[1]}.items()})
 
 
 def missing_level(program: Program) -> str:

@@ -21,6 +21,7 @@ from gpdsl.results.criticism.finding import Diagnosis, Finding, frame
 from gpdsl.results.criticism.flexibility import flexibility
 from gpdsl.results.criticism.importance import importance
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
+from gpdsl.results.criticism.learnt import certainty, informed, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
 from gpdsl.results.criticism.structure import correlation, one_gaussian, reach, symmetry
 from gpdsl.results.fitting import on_device
@@ -164,9 +165,12 @@ LOOKS: dict[str, tuple[Callable[[Fit, Data], Iterator[Finding]], float]] = {
     "notes": (_of_fit, -np.inf),
     "symmetry": (symmetry, -np.inf),
     "reach of latents": (reach, -np.inf),
+    "evidence for latents": (worth, -np.inf),
+    "what is known of latents": (informed, -np.inf),
     "correlation between latents": (correlation, -np.inf),
     "mixture against one Gaussian": (one_gaussian, -np.inf),
     "effective parameters": (flexibility, 0.0),
+    "certainty of classes": (certainty, -np.inf),
     "data drawn anew": (_of_statistics, 0.0),
     "q against the posterior": (importance, 0.7),
     "rows left out": (_left_out, 2.5),

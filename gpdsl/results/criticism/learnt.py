@@ -1,0 +1,221 @@
+"""What the data say of each latent, and of the latents at all: of what its prior left open, what is open still.
+
+With P_j and Q_j the covariances of latent j at some rows by its prior and in the posterior, and C what takes the mean
+over rows away (a level that two latents share is nobody's, and harms nothing):
+
+- the largest eigenvalue of I - P_j^-1/2 Q_j P_j^-1/2 is what is known of the direction that is known best;
+- tr C Q_jk Q_kk^-1 Q_kj C / tr C P_j C is the share of the prior variance of j that is open only because k is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from gpdsl.data import Data
+from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.unrelated_rows import likelihood_of_nothing
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Values, every_point
+from gpdsl.program.cache import jit
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.program import make_rows
+from gpdsl.program.white import training
+from gpdsl.results.criticism.finding import Finding
+from gpdsl.results.criticism.flexibility import FEW
+from gpdsl.results.density import log_predictive
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+ROWS, VALUES = 60, 600
+"""Rows looked at, spread at random, and values of all latents there at most."""
+
+WEAK = 3.0
+"""Nats of evidence below which latents may be chance: odds of 20 to 1 (Kass and Raftery 1995)."""
+
+SILENT = 0.05
+"""Share of the prior variance of its best known direction below which nothing is known of a latent."""
+
+SHARED = 0.4
+"""Share of the prior variance that is open because another latent is, from which two are not told apart: of two latents
+with one kernel it is a half."""
+
+SMOOTH = 1e-8
+"""Share of the largest variance below which a direction is rounding."""
+
+MOST = 1000
+"""Rows whose probabilities are looked at."""
+
+CERTAIN, WIDE = 0.9, 5.0
+"""Share of the deviance that is explained, and prior standard deviation of a latent, from which classes are apart."""
+
+
+def worth(fit: Fit, data: Data) -> Iterator[Finding]:
+    """The evidence beside that of a model in which rows have nothing to do with each other."""
+    program, values = fit.program, sum(int(np.sum(known)) for known in data.observed.values())
+    latent = program.groups and not (program.inner or any(group.per_row for group in program.groups))
+    if not latent or values <= FEW or fit.options.beta != 1 or fit.settings is not None or fit.no_bound:
+        return
+    bijectors, held = program.parameters.bijectors, program.parameters.held
+    start = {n: np.asarray(bijectors[n].inverse(v)) for n, v in fit.parameters.items() if n not in held}
+    nothing = likelihood_of_nothing(program, make_rows(program, fit.standardised.applied(data)), start)
+    if nothing is None:
+        return
+    gain = float(fit.log_evidence_bound + np.sum(fit.standardised.log_jacobian(data.observed)) - nothing)
+    noted = any("explain nothing" in note or "no more than chance" in note for note in fit.notes)
+    yield Finding(
+        "evidence for latents",
+        gain,
+        gain < WEAK and not noted,
+        f"the model is worth {gain:.2g} nats more than unrelated rows",
+        "what the latents show may be chance: do not read their curves, compare with a model without them, or collect "
+        "more rows",
+    )
+
+
+def informed(fit: Fit, data: Data) -> Iterator[Finding]:
+    """How much is known of each latent, and which are known together alone."""
+    program = fit.program
+    plain = not (program.inner or program.fields) and all(_single(group) for group in program.groups)
+    if not program.groups or not plain or fit.options.drawn or len(fit.weights) > 1:
+        return
+    if not (fit.at_rows.whitened or fit.at_rows.by_data):
+        return
+    count = min(ROWS, data.rows, VALUES // program.latents)
+    if count < FEW:
+        return
+    some = data.take(np.sort(np.random.default_rng(0).permutation(data.rows)[:count]))
+    prior, posterior = _priors(fit, some), _posteriors(fit, some)
+    known = {each: _best_known(prior[each], posterior[each, each]) for each in prior}
+    names = {each: program.latent_names[each] for each in prior}
+    silent = [each for each in known if known[each] < SILENT]
+    least = min(known, key=lambda each: known[each])
+    quoted = ", ".join(f"`{names[each]}`" for each in silent or [least])
+    yield Finding(
+        "what is known of latents",
+        known[least],
+        bool(silent),
+        f"the data say next to nothing of {quoted}: as its prior has it"
+        if silent
+        else f"least of {quoted}: {known[least]:.0%} of the variance of its best known direction",
+        f"leave {quoted} out, or ask whether the likelihood reads it where there are rows",
+    )
+    yield from _apart(prior, posterior, names)
+
+
+def _single(group: Group) -> bool:
+    """Whether rows read the values of latents at one place each, and no sums of them."""
+    return not group.per_row and len(group.readings.all) == 1 and len(group.readings.basis) == 1
+
+
+def _priors(fit: Fit, data: Data) -> dict[int, Float[np.ndarray, "rows rows"]]:
+    """Of each latent, by its column."""
+    program, found = fit.program, {}
+    rows = make_rows(program, fit.standardised.applied(data))
+    for group in program.groups:
+        points = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)), float)
+
+        def matrices(parameters: dict, at: np.ndarray, group: Group = group) -> list:
+            kernel = kernel_values(program.evaluator, group, parameters, at.shape[-1])
+            of = lambda k: covariance(group.form, [a[k] for a in kernel.arguments], Values(at))  # type: ignore[arg-type]  # noqa: E731
+            return [kernel.scale[j] * of(min(j, group.factors - 1)) for j in range(group.size)]
+
+        each = jit(matrices, brief=True)(*as_arrays((dict(fit.parameters), points), fit.options.dtype))
+        found |= {group.start + j: np.asarray(matrix, float) for j, matrix in enumerate(each)}
+    return found
+
+
+def _posteriors(fit: Fit, data: Data) -> dict[tuple[int, int], Float[np.ndarray, "rows rows"]]:
+    """Covariances of two latents, by their columns, but for those that are 0."""
+    blocks = fit.beliefs(data, program=training(fit.program, dense=True)).blocks()
+    return {
+        (a, b): np.asarray(block.covariance[0][i, :, j, :], float)
+        for block in blocks
+        for (i, a), (j, b) in itertools.product(enumerate(block.columns), repeat=2)
+    }
+
+
+def _best_known(prior: Float[np.ndarray, "n n"], posterior: Float[np.ndarray, "n n"]) -> float:
+    """Share of the prior variance that is gone, in the direction that is known best."""
+    values, vectors = np.linalg.eigh(prior)
+    kept = values > SMOOTH * max(float(values[-1]), 0.0)
+    if not kept.any():
+        return 0.0
+    root = vectors[:, kept] / np.sqrt(values[kept])
+    return float(np.clip(1.0 - np.linalg.eigvalsh(root.T @ posterior @ root)[0], 0.0, 1.0))
+
+
+def open_by_another(
+    prior: Float[np.ndarray, "n n"],
+    across: Float[np.ndarray, "n n"],
+    other: Float[np.ndarray, "n n"],
+) -> float:
+    """Share of a latent's prior variance, but for its level, that would be settled if the other one were known.
+
+    across: its posterior covariance with the other one, whose own is `other`.
+    """
+    values, vectors = np.linalg.eigh(other)
+    kept = values > SMOOTH * max(float(values[-1]), 0.0)
+    centred = across - across.mean(axis=0)
+    settled = float(np.sum((centred @ vectors[:, kept]) ** 2 / values[kept]))
+    total = float(np.trace(prior) - np.sum(prior) / len(prior))
+    return settled / total if total > SMOOTH * float(np.trace(prior)) else 0.0
+
+
+def _apart(
+    prior: dict[int, Float[np.ndarray, "n n"]],
+    posterior: dict[tuple[int, int], Float[np.ndarray, "n n"]],
+    names: dict[int, str],
+) -> Iterator[Finding]:
+    """Two latents of which the data know what they make together, and neither alone."""
+    pairs = [pair for pair in itertools.permutations(prior, 2) if pair in posterior]
+    if not pairs:
+        return
+    shares = [open_by_another(prior[a], posterior[a, b], posterior[b, b]) for a, b in pairs]
+    a, b = pairs[int(np.argmax(shares))]
+    share, one, other = max(shares), f"`{names[a]}`", f"`{names[b]}`"
+    yield Finding(
+        "latents told apart",
+        share,
+        share > SHARED,
+        f"{share:.0%} of the variance of {one} is open because {other} is"
+        + (": the data know what they make together, and neither alone" if share > SHARED else ""),
+        f"read a `let` of both, not {one} or {other}; or keep one of them, or give them kernels further apart",
+    )
+
+
+def certainty(fit: Fit, data: Data) -> Iterator[Finding]:
+    """Classes that the latents tell without remainder, so that only the prior holds the size of the latents."""
+    program, declared = fit.program, fit.program.declarations
+    outputs = declared.outputs.values()
+    classes = bool(outputs) and all(each.label is not None or each.kind == "binary" for each in outputs)
+    free = fit.parameters.keys() - program.parameters.held.keys() - program.priors.keys()
+    if not classes or not free or fit.settings is not None or program.opaque or program.inner or not program.groups:
+        return
+    some = data.take(np.sort(np.random.default_rng(0).permutation(data.rows)[:MOST]))
+    nothing = sum(_of_shares(some.outputs[name], some.observed[name]) for name in declared.outputs)
+    if not nothing or data.rows < FEW:
+        return
+    explained = 1.0 - float(np.sum(log_predictive(fit.beliefs(some, likelihoods=True)))) / nothing
+    kernels = [kernel_values(program.evaluator, group, fit.parameters, 1) for group in program.groups]  # type: ignore[arg-type]
+    widest = float(np.sqrt(max(np.max(np.asarray(each.scale)) for each in kernels)))
+    yield Finding(
+        "certainty of classes",
+        explained,
+        explained > CERTAIN and widest > WIDE,
+        f"{explained:.0%} of the deviance is explained, by latents with a prior standard deviation of {widest:.2g}",
+        "the classes are apart, so that the data bound the size of the latents from below alone, and probabilities are "
+        "near 0 and 1 beyond what they can tell: give the variance of the kernel a prior",
+    )
+
+
+def _of_shares(values: np.ndarray, observed: np.ndarray) -> float:
+    """The log likelihood of classes whose probabilities are their shares, the same in all rows."""
+    counts = np.unique(values[observed], return_counts=True)[1]
+    return float(np.sum(counts * np.log(counts / np.sum(counts))))
