@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import sympy as sp
 
+from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.expectations import additive_parts, has_external, latents_in, split_terms
 from gpdsl.symbolic.numeric import degree_bound, evaluate
 from gpdsl.symbolic.terms import ObservationTerms
@@ -96,7 +97,7 @@ def _even(
 ) -> bool:
     """Whether every density is the same where these latents have the other sign."""
     rng, flipped = np.random.default_rng(0), {s for s in latents if translator.references[s].name in some}
-    for density in densities:
+    for density in itertools.chain.from_iterable(_branches(each, latents) for each in densities):
         symbols = sorted(density.free_symbols, key=str)
         if not flipped & set(symbols):
             continue
@@ -112,6 +113,20 @@ def _even(
         if np.any(np.abs(here[known] - there[known]) > SAME * (1.0 + np.abs(here[known]))):
             return False
     return True
+
+
+def _branches(density: sp.Expr, latents: Collection[sp.Symbol]) -> list[sp.Expr]:
+    """A density with its conditions on anything but latents set: values drawn at random would meet few of them.
+
+    All of them hold, or none, or each alone.
+    """
+    conditions = sorted({each.args[0] for each in density.atoms(choose)}, key=str)
+    own = [each for each in conditions if not each.free_symbols & set(latents)]
+    if not own:
+        return [density]
+    alone = [[each == one for each in own] for one in own]
+    choices = [[True] * len(own), [False] * len(own), *alone]
+    return [density.xreplace({c: sp.Integer(v) for c, v in zip(own, each, strict=True)}) for each in choices]
 
 
 def _values(translator: Translator, symbol: sp.Symbol, latent: bool, rng: np.random.Generator) -> np.ndarray:

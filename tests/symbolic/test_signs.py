@@ -27,6 +27,9 @@ MODELS = {
     "three together": ("real", "0", "Normal(f * g * h[1], 0.1)", [("f", "g"), ("f", "h"), ("g", "h")]),
     "a sum": ("real", "0", "Normal(f + g, 0.1)", []),
     "counts": ("count", "0", "Poisson(exp(f * g))", [("f", "g")]),
+    "a change point": ("real", "0", "Normal(if x > 50 then f + g else f, 0.1)", []),
+    "a product from a change point on": ("real", "0", "Normal(if x > 50 then f * g else f, 0.1)", []),
+    "a square on both sides": ("real", "0", "Normal(if x > 50 then f^2 + g else f^2, 0.1)", [("f",)]),
     "noise": ("real", "0", "Normal(f, exp(g))", []),
 }
 

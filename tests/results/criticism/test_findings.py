@@ -43,7 +43,8 @@ def test_a_healthy_fit_is_left_alone() -> None:
     found = diagnosed("real", 0.8, "Normal(f, 0.2)", CURVE)
     assert found.doubtful == ()
     statistics = [f"{each} of y" for each in ("min", "max", "mean", "variance")]
-    looked = ["symmetry", "reach of latents", "effective parameters", "calibration", *statistics, "calibration of y"]
+    latents = ["symmetry", "reach of latents", "evidence for latents", "what is known of latents"]
+    looked = [*latents, "effective parameters", "calibration", *statistics, "calibration of y"]
     assert [each.name for each in found.findings] == looked
     assert all(line.startswith("ok ") for line in repr(found).splitlines())
 
