@@ -107,22 +107,21 @@ class UnrelatedRows:
         bijectors = self.program.parameters.bijectors
         return {n: np.asarray(bijectors[n].forward(u)) for n, u in unconstrained.items()}  # type: ignore[arg-type]
 
-    def value(self, parameters: Mapping[str, np.ndarray], above: Float[np.ndarray, "trials columns"]) -> np.ndarray:
-        """Log likelihood and log prior of every trial; parameters are [trials, *shape] in their domains."""
+    def value(
+        self,
+        parameters: Mapping[str, np.ndarray],
+        above: Float[np.ndarray, "trials columns"],
+        densities: bool = True,
+    ) -> np.ndarray:
+        """Log likelihood, without it where no `densities` are asked, and log prior of every trial.
+
+        Parameters are [trials, *shape] in their domains.
+        """
         parameters = {**parameters, **{n: np.asarray(v)[None] for n, v in self.program.parameters.held.items()}}
         seen = _Values(self.program, self.rows, {n: v[:, None] for n, v in parameters.items()}, None)
         seen = replace(seen, latents=self._means(seen) + above[:, None])
-        total = sum((self._density(seen, place) for place in range(len(self.program.observations))), np.zeros(1))
-        return total + self._log_priors(seen)
-
-    def log_prior(self, unconstrained: Mapping[str, np.ndarray]) -> float:
-        """Of parameters on the real line, alone."""
-        parameters = self.constrained({n: np.asarray(u, float)[None] for n, u in unconstrained.items()})
-        parameters = {**parameters, **{n: np.asarray(v)[None] for n, v in self.program.parameters.held.items()}}
-        return float(np.sum(self._log_priors(_Values(self.program, self.rows, parameters, None))))
-
-    def _log_priors(self, seen: _Values) -> np.ndarray:
-        total = np.zeros(1)
+        places = range(len(self.program.observations) if densities else 0)
+        total = sum((self._density(seen, place) for place in places), np.zeros(1))
         for prior in self.program.priors.values():
             found = seen.of(prior.log_density, prior.axes)
             total = total + found.reshape(found.shape[0] if found.ndim > len(prior.axes) else 1, -1).sum(axis=1)
@@ -207,7 +206,7 @@ def value_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarra
 
 
 def likelihood_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarray]) -> float | None:
-    """The log likelihood there, without the priors of parameters, which that of latents are among."""
+    """The log likelihood there, without the priors of parameters."""
     if program.opaque or program.fields:
         return None
     model = UnrelatedRows(program, as_numpy(rows))
@@ -215,7 +214,8 @@ def likelihood_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.n
     if found is None:
         return None
     with precision("float64"):
-        return found[0] - model.log_prior({n: np.asarray(v, float) for n, v in {**start, **found[1]}.items()})
+        best = model.constrained({n: np.asarray(v, float)[None] for n, v in found[1].items()})
+        return found[0] - float(np.sum(model.value(best, np.zeros((1, 1)), densities=False)))
 
 
 def missing_level(program: Program) -> str:

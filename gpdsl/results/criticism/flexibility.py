@@ -24,6 +24,9 @@ FLEXIBLE, FEW = 0.5, 8
 CHANCE = 1e-3
 """How seldom data of a right model may look as odd as this, in each check."""
 
+MOSTLY = 0.8
+"""Share of values in 90% intervals from which values far out are few, beside which their neighbours lie."""
+
 COUNTED = {
     "Poisson": "NegativeBinomial(mean, phi) with a learnt phi, or add w * White() to the kernel",
     "Binomial": "a latent of each row beside this one: add w * White() to the kernel",
@@ -74,11 +77,17 @@ def _used(used: float, values: int, spread: str) -> Finding:
 def _calibrated(places: Float[np.ndarray, " values"]) -> Finding:
     """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12)."""
     inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ndtr(places), "uniform").pvalue)
+    furthest = float(np.max(np.abs(places)))
+    alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
+    tails = alone < CHANCE
+    words = "narrow" if inside < 0.9 else "wide, or the tails too light"
     return Finding(
         "calibration",
-        p,
-        p < CHANCE,
-        f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}",
-        f"predictions are too {'narrow' if inside < 0.9 else 'wide, or the tails too light'}: learn the noise, or take "
-        "another likelihood or kernel",
+        min(p, alone) if tails else p,
+        p < CHANCE or tails,
+        f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}"
+        + f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails,
+        "few values lie far out: look at their rows, or take heavier tails, `StudentT(4, f, s)` in place of Normal"
+        if tails and inside >= MOSTLY
+        else f"predictions are too {words}: learn the noise, or take another likelihood or kernel",
     )

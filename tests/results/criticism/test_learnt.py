@@ -131,3 +131,15 @@ def test_the_deviance_is_that_of_the_probabilities() -> None:
     nothing = np.sum(y * np.log(mean) + (1 - y) * np.log(1 - mean))
     assert not found.doubtful
     assert found.number == pytest.approx(1 - np.sum(np.log(np.where(y == 1, p, 1 - p))) / nothing, abs=1e-3)
+
+
+def test_outliers_are_told_with_how_far_they_are_out() -> None:
+    """Beside every value left out by itself, with the parameters of the fit."""
+    y = CURVE + 6.0 * (np.arange(40) == 17)
+    fit = gpdsl.compile(HEAD.format("real") + NOISY).fit({"x": X, "y": y}, fixed=("s",))
+    found = next(each for each in fit.diagnose() if each.name == "calibration")
+    inverse = np.linalg.inv(rbf(1) + 0.25 * np.eye(40))
+    furthest = np.max(np.abs(inverse @ y) / np.sqrt(np.diag(inverse)))
+    assert found.doubtful and "StudentT" in found.remedy
+    assert f"{furthest:.1f} standard deviations out" in found.said
+    assert found.number == pytest.approx(1 - (1 - 2 * norm.sf(furthest)) ** 40, rel=0.01)
