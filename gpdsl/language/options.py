@@ -265,7 +265,7 @@ _TABLE = (
     Option("warm_up", Whole(20, "1000"), None, "of `mcmc`: draws that tune each chain before, 500 by default", _CHAINS),
     Option(
         "temperatures",
-        Whole(2, "10"),
+        Whole(2, "10", 100),
         None,
         "of `mcmc`: chains at so many, from the posterior to the prior, exchange places: for modes that lie apart",
         _CHAINS,

@@ -85,6 +85,11 @@ class Ladder:
     arrivals: int
     """Places that came to the posterior from the prior, over all chains."""
 
+    @property
+    def told(self) -> str:
+        """The arrivals in words."""
+        return f"{self.arrivals} place{'s' * (self.arrivals != 1)} came from the prior"
+
 
 @dataclass(frozen=True, eq=False)
 class Chains:
@@ -261,10 +266,10 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
     if chains.ladder is not None:
         kept = 1 - float(chains.ladder.refused.max())
         moves += f", {len(chains.ladder.powers)} temperatures, neighbours exchange in {kept:.0%} of draws at least"
-        moves += f", {chains.ladder.arrivals} places came from the prior"
+        moves += f", {chains.ladder.told}"
     if chains.sliced:
         moves = f"elliptical slices, {np.mean(chains.statistics['n_steps']):.0f} densities a draw"
-    about = f"{count} chains of {draws} draws: {worst}, {moves}"
+    about = f"{count} chain{'s' * (count > 1)} of {draws} draws: {worst}, {moves}"
     about += f", {chains.images} images by signs and exchanges of latents" if chains.images > 1 else ""
     doubts = []
     if round(found.r_hat, 3) > AGREED and count > 1:
@@ -296,7 +301,4 @@ def _too_few_arrivals(ladder: Ladder) -> str:
     more, count = "ask for more draws", len(ladder.powers)
     if 1.0 - ladder.refused.max() < WILLING:
         more = f"ask for more: temperatures = {max(int(np.ceil(2 * ladder.refused.sum())) + 1, count + 1)}"
-    return (
-        f"{ladder.arrivals} places came from the prior to the posterior, and how much separate modes weigh rests on "
-        f"{FRESH} at least: {more}"
-    )
+    return f"{ladder.told} to the posterior, and how much separate modes weigh rests on {FRESH} at least: {more}"
