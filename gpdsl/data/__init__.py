@@ -8,7 +8,7 @@ from __future__ import annotations
 from gpdsl.data.bind import bind
 from gpdsl.data.bound import Data
 from gpdsl.data.errors import DataError, DataMistake, TooManyInducing
-from gpdsl.data.minibatches import minibatches
+from gpdsl.data.minibatches import minibatches, some_rows
 from gpdsl.data.read import read_table
 from gpdsl.data.table import Table
 from gpdsl.data.times import Calendar
@@ -23,4 +23,5 @@ __all__ = [
     "bind",
     "minibatches",
     "read_table",
+    "some_rows",
 ]

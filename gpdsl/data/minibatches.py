@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from jaxtyping import Int
+
+
+def some_rows(rows: int, count: int, seed: int | Sequence[int] = 0) -> Int[np.ndarray, " some"]:
+    """So many row numbers (from 0) at random, all where there are no more, in ascending order."""
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:count])
 
 
 def minibatches(rows: int, size: int, seed: int) -> Iterator[np.ndarray]:

@@ -51,10 +51,7 @@ class Shards:
             return rows, length
         more = -length % self.mesh.size
         sharding = NamedSharding(self.mesh, PartitionSpec(AXIS))
-        spread = replace(_on_host(rows), mesh=self.mesh)
-        longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], more, axis=0)]), spread)
-        for known in longer.observed.values():
-            known[length:] = 0.0
+        longer = unobserved_after(replace(rows, mesh=self.mesh), more)
         return jax.tree.map(lambda a: _global(a, sharding), longer), length + more
 
     def everywhere(self, tree: Any) -> Any:
@@ -95,8 +92,18 @@ def shards_for(devices: int | None, dense: bool, opaque: bool) -> Shards:
     return Shards(Mesh(np.asarray(chosen).ravel(), (AXIS,)))
 
 
-def _on_host(rows: Rows) -> Rows:
-    return jax.tree.map(np.array, rows)
+def unobserved_after(rows: Rows, more: int) -> Rows:
+    """Host arrays of the rows, and behind them `more` copies of the first in which nothing is observed."""
+    longer = first_again(rows, more)
+    for known in longer.observed.values():
+        known[len(known) - more :] = 0.0
+    return longer
+
+
+def first_again(tree: Any, more: int) -> Any:
+    """Host arrays, each with its first element `more` times behind the others."""
+    host = jax.tree.map(np.asarray, tree)
+    return jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], more, axis=0)]), host)
 
 
 def _global(values: np.ndarray, sharding: NamedSharding) -> jax.Array:

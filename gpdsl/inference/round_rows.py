@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from gpdsl.inference.blocks import first_again, unobserved_after
 from gpdsl.inference.natural.row_space import FEW, in_row_space
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.kernels.functionals import Values
@@ -31,15 +32,8 @@ def filled_up(problem: Problem) -> Problem:
     fits = LEAST <= problem.count <= FEW and plain and not problem.program.sampled and in_row_space(problem)
     if not more or not fits:
         return problem
-
-    def longer(tree: Any) -> Any:
-        host = jax.tree.map(np.asarray, tree)
-        return jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], more, axis=0)]), host)
-
-    rows = longer(problem.rows)
-    for known in rows.observed.values():
-        known[problem.count :] = 0.0
-    rows, inducing = as_arrays((rows, longer(problem.inducing)), problem.options.dtype)
+    longer = unobserved_after(problem.rows, more), first_again(problem.inducing, more)
+    rows, inducing = as_arrays(longer, problem.options.dtype)
     return replace(problem, rows=rows, count=problem.count + more, inducing=inducing)
 
 

@@ -107,21 +107,12 @@ class UnrelatedRows:
         bijectors = self.program.parameters.bijectors
         return {n: np.asarray(bijectors[n].forward(u)) for n, u in unconstrained.items()}  # type: ignore[arg-type]
 
-    def value(
-        self,
-        parameters: Mapping[str, np.ndarray],
-        above: Float[np.ndarray, "trials columns"],
-        densities: bool = True,
-    ) -> np.ndarray:
-        """Log likelihood, without it where no `densities` are asked, and log prior of every trial.
-
-        Parameters are [trials, *shape] in their domains.
-        """
+    def value(self, parameters: Mapping[str, np.ndarray], above: Float[np.ndarray, "trials columns"]) -> np.ndarray:
+        """Log likelihood and log prior of every trial; parameters are [trials, *shape] in their domains."""
         parameters = {**parameters, **{n: np.asarray(v)[None] for n, v in self.program.parameters.held.items()}}
         seen = _Values(self.program, self.rows, {n: v[:, None] for n, v in parameters.items()}, None)
         seen = replace(seen, latents=self._means(seen) + above[:, None])
-        places = range(len(self.program.observations) if densities else 0)
-        total = sum((self._density(seen, place) for place in places), np.zeros(1))
+        total = sum((self._density(seen, place) for place in range(len(self.program.observations))), np.zeros(1))
         for prior in self.program.priors.values():
             found = seen.of(prior.log_density, prior.axes)
             total = total + found.reshape(found.shape[0] if found.ndim > len(prior.axes) else 1, -1).sum(axis=1)
@@ -197,25 +188,19 @@ def _value_at(model: UnrelatedRows, start: Mapping[str, np.ndarray]) -> float:
     return value if np.isfinite(value) else -np.inf
 
 
-def value_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarray]) -> float | None:
-    """The largest log likelihood of rows that have nothing to do with each other; None where it cannot be had."""
+def value_of_nothing(
+    program: Program, rows: Rows, start: Mapping[str, np.ndarray], priors: bool = True
+) -> float | None:
+    """The largest log likelihood of rows that have nothing to do with each other; None where it cannot be had.
+
+    It is largest together with the log priors of parameters, and has these in it where `priors` says so.
+    """
     if program.opaque or program.fields:
         return None
     found = _climb(UnrelatedRows(program, as_numpy(rows)), start, list(start), program.latents)
-    return None if found is None else found[0]
-
-
-def likelihood_of_nothing(program: Program, rows: Rows, start: Mapping[str, np.ndarray]) -> float | None:
-    """The log likelihood there, without the priors of parameters."""
-    if program.opaque or program.fields:
-        return None
-    model = UnrelatedRows(program, as_numpy(rows))
-    found = _climb(model, start, list(start), program.latents)
-    if found is None:
-        return None
-    with precision("float64"):
-        best = model.constrained({n: np.asarray(v, float)[None] for n, v in found[1].items()})
-        return found[0] - float(np.sum(model.value(best, np.zeros((1, 1)), densities=False)))
+    if found is None or priors:
+        return None if found is None else found[0]
+    return found[0] - _value_at(UnrelatedRows(replace(program, observations=()), as_numpy(rows)), found[1])
 
 
 def missing_level(program: Program) -> str:

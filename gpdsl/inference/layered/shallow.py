@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.data import Data
+from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.options import Options
@@ -48,7 +48,7 @@ def from_the_last_layer(
     """
     if not begins_below(program):
         return program, None
-    some = data.take(np.sort(np.random.default_rng(options.seed).permutation(data.rows)[:ROWS]))
+    some = data.take(some_rows(data.rows, ROWS, options.seed))
     values = _values(program, some, options)
     declared = program.declarations
     known = {name: m.Input(name, each.span, each.axes) for name, each in declared.latents.items() if name in values}

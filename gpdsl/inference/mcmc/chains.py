@@ -207,10 +207,14 @@ def statistics_of(state: Any, info: Any, size: Array) -> dict[str, Array]:
 
 def _density(target: Differentiable, data: Any) -> Density:
     def density(position: Position) -> Array:
-        value = target.log_likelihood(position, data) + target.log_prior(position, data)
-        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+        return certain(target.log_likelihood(position, data) + target.log_prior(position, data))
 
     return density
+
+
+def certain(value: Float[Array, ""]) -> Float[Array, ""]:
+    """A log density; -inf where it is no number."""
+    return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
 
 def _moved(start: Position, key: Array) -> Position:

@@ -26,6 +26,7 @@ from gpdsl.inference.mcmc.chains import (
     Position,
     adapted,
     beginnings,
+    certain,
     gathered,
     sampler,
     statistics_of,
@@ -120,16 +121,14 @@ class Heated:
 
     def energy(self, position: Position) -> Float[Array, ""]:
         """The log likelihood, less what takes the place of priors that are not there; -inf where it is no number."""
-        value = self.target.log_likelihood(position, self.data) - self._instead(position)
-        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+        return certain(self.target.log_likelihood(position, self.data) - self._instead(position))
 
     def at(self, power: Array) -> Density:
         """The density at one power."""
 
         def density(position: Position) -> Array:
             likely = jnp.where(power > 0, power * self.energy(position), 0.0)
-            value = self.target.log_prior(position, self.data) + self._instead(position) + likely
-            return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+            return certain(self.target.log_prior(position, self.data) + self._instead(position) + likely)
 
         return density
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gpdsl.data import some_rows
 from gpdsl.inference.quadruply_stochastic.features import Features, Latent, dtype_of, fourier_features
 from gpdsl.inference.quadruply_stochastic.sums import Held
 from gpdsl.inference.quadruply_stochastic.swept import State
@@ -76,7 +77,7 @@ def place_basis(kind: str, points: Float[np.ndarray, "n d"], count: int, seed: i
     """
     if kind == "fourier":
         return Basis()
-    chosen = np.sort(np.random.default_rng([seed, 3]).permutation(len(points))[:count])
+    chosen = some_rows(len(points), count, [seed, 3])
     centres = np.asarray(points)[chosen]
     if kind == "relevance":
         return Basis(kind, centres, np.full(len(centres), STARTING_PRECISION))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import kstest
 
-from gpdsl.data import Data
+from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
 from gpdsl.inference.diagnosis import Curvature, Unknown, curvature, natural_errors
 from gpdsl.inference.inducing.loss import Loss
@@ -142,7 +142,7 @@ def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
     """Statistics that data drawn anew hardly ever have."""
     if fit.program.opaque or fit.program.inner:
         return
-    some = np.sort(np.random.default_rng(0).permutation(data.rows)[:ROWS])
+    some = some_rows(data.rows, ROWS)
     part = data if len(some) == data.rows else data.take(some)
     for name in predictable_outputs(fit.program.declarations):
         output = fit.program.declarations.outputs[name]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from gpdsl.data import Data
+from gpdsl.data import Data, some_rows
 from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.unrelated_rows import likelihood_of_nothing
+from gpdsl.inference.unrelated_rows import value_of_nothing
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values, every_point
 from gpdsl.program.cache import jit
@@ -68,7 +68,7 @@ def worth(fit: Fit, data: Data) -> Iterator[Finding]:
         return
     bijectors, held = program.parameters.bijectors, program.parameters.held
     start = {n: np.asarray(bijectors[n].inverse(v)) for n, v in fit.parameters.items() if n not in held}
-    nothing = likelihood_of_nothing(program, make_rows(program, fit.standardised.applied(data)), start)
+    nothing = value_of_nothing(program, make_rows(program, fit.standardised.applied(data)), start, priors=False)
     if nothing is None:
         return
     gain = float(fit.log_evidence_bound + np.sum(fit.standardised.log_jacobian(data.observed)) - nothing)
@@ -94,7 +94,7 @@ def informed(fit: Fit, data: Data) -> Iterator[Finding]:
     count = min(ROWS, data.rows, VALUES // program.latents)
     if count < FEW:
         return
-    some = data.take(np.sort(np.random.default_rng(0).permutation(data.rows)[:count]))
+    some = data.take(some_rows(data.rows, count))
     prior, posterior = _priors(fit, some), _posteriors(fit, some)
     known = {each: _best_known(prior[each], posterior[each, each]) for each in prior}
     names = {each: program.latent_names[each] for each in prior}
@@ -149,12 +149,17 @@ def _posteriors(fit: Fit, data: Data) -> dict[tuple[int, int], Float[np.ndarray,
 
 def _best_known(prior: Float[np.ndarray, "n n"], posterior: Float[np.ndarray, "n n"]) -> float:
     """Share of the prior variance that is gone, in the direction that is known best."""
-    values, vectors = np.linalg.eigh(prior)
-    kept = values > SMOOTH * max(float(values[-1]), 0.0)
-    if not kept.any():
+    root = _inverse_root(prior)
+    if not root.size:
         return 0.0
-    root = vectors[:, kept] / np.sqrt(values[kept])
     return float(np.clip(1.0 - np.linalg.eigvalsh(root.T @ posterior @ root)[0], 0.0, 1.0))
+
+
+def _inverse_root(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n kept"]:
+    """R with R R' the inverse of a covariance matrix, but for directions that are rounding."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > SMOOTH * max(float(values[-1]), 0.0)
+    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
 
 
 def open_by_another(
@@ -166,10 +171,8 @@ def open_by_another(
 
     across: its posterior covariance with the other one, whose own is `other`.
     """
-    values, vectors = np.linalg.eigh(other)
-    kept = values > SMOOTH * max(float(values[-1]), 0.0)
     centred = across - across.mean(axis=0)
-    settled = float(np.sum((centred @ vectors[:, kept]) ** 2 / values[kept]))
+    settled = float(np.sum((centred @ _inverse_root(other)) ** 2))
     total = float(np.trace(prior) - np.sum(prior) / len(prior))
     return settled / total if total > LEVEL * float(np.trace(prior)) else 0.0
 
@@ -204,7 +207,7 @@ def certainty(fit: Fit, data: Data) -> Iterator[Finding]:
     free = fit.parameters.keys() - program.parameters.held.keys() - program.priors.keys()
     if not classes or not free or fit.settings is not None or program.opaque or program.inner or not program.groups:
         return
-    some = data.take(np.sort(np.random.default_rng(0).permutation(data.rows)[:MOST]))
+    some = data.take(some_rows(data.rows, MOST))
     nothing = sum(_of_shares(some.outputs[name], some.observed[name]) for name in declared.outputs)
     if not nothing or data.rows < FEW:
         return
