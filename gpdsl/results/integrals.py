@@ -21,7 +21,7 @@ from gpdsl.program.fine_quadrature import (
 from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import split_integral
 from gpdsl.program.rows import Scope
-from gpdsl.results.samples import sampled_mean, without
+from gpdsl.results.samples import sampled_mean, shape_of, without
 from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.terms import latents_in
@@ -62,6 +62,7 @@ def expected(
     steep: bool,
     fine: bool,
 ) -> Found:
+    """By what is exact or cheapest of the three; `steep` integrals are checked, `fine` ones are right as they are."""
     evaluator = beliefs.program.evaluator
     latents = latents_in(beliefs.program.translator, without(expression, given))
     if not latents:
@@ -88,6 +89,4 @@ def expected(
 
 
 def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
-    value = jnp.asarray(value)
-    axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
-    return jnp.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))
+    return jnp.broadcast_to(value, shape_of(beliefs, value, keys))

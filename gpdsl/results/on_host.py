@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,15 @@ from jaxtyping import Float
 
 from gpdsl.lowering.table import align
 from gpdsl.program.rows import gathered
+from gpdsl.results.samples import shape_of
 from gpdsl.symbolic.closed import expectation
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
 from gpdsl.symbolic.joint import correlated
+from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import latents_in
 
 if TYPE_CHECKING:
     from gpdsl.results.expectation import Beliefs
-
-Load = Callable[[sp.Symbol], Any]
 
 OPERATIONS, POWERS = 256, 64
 """Of a formula that is evaluated here, and up to which power: a larger one is compiled."""
@@ -51,7 +50,7 @@ def polynomial_mean(
     if any(values is None for values in sources.values()):
         return None
 
-    def load(symbol: sp.Symbol) -> Any:
+    def value_of(symbol: sp.Symbol) -> Any:
         if symbol in given:
             return np.asarray(given[symbol])
         if symbol in read:
@@ -59,9 +58,9 @@ def polynomial_mean(
             return beliefs.program.evaluator.of_latent(latent, np.asarray(values), keys)
         return align(sources[symbol], translator.references[symbol].positions, keys)
 
-    value = np.asarray(_evaluate(formula, load, {}), np.asarray(marginals.mean).dtype)
-    axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
-    return np.broadcast_to(value, (len(beliefs.weights), beliefs.count, *axes))
+    value = evaluate(formula, {symbol: value_of(symbol) for symbol in formula.free_symbols})
+    value = np.asarray(value, np.asarray(marginals.mean).dtype)
+    return np.broadcast_to(value, shape_of(beliefs, value, keys))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -96,29 +95,3 @@ def _source(beliefs: Beliefs, ref: Any) -> np.ndarray | None:
         case "gathered" if ref.name in beliefs.parameters:
             return gathered(np.asarray(beliefs.parameters[ref.name]), ref, beliefs.rows.inputs)
     return None
-
-
-def _evaluate(node: sp.Basic, load: Load, known: dict[sp.Basic, Any]) -> Any:
-    """Values of a polynomial, as `lowering.table.evaluate` would have them."""
-    if node not in known:
-        if isinstance(node, sp.Symbol):
-            known[node] = load(node)
-        elif isinstance(node, sp.Number):
-            known[node] = float(node)
-        elif isinstance(node, sp.Pow):
-            known[node] = _power(_evaluate(node.base, load, known), int(node.exp))
-        else:
-            parts = [_evaluate(each, load, known) for each in node.args]
-            known[node] = functools.reduce(operator.add if isinstance(node, sp.Add) else operator.mul, parts)
-    return known[node]
-
-
-def _power(base: Any, exponent: int) -> Any:
-    """By repeated squares, as XLA does it."""
-    found = None
-    while exponent:
-        if exponent & 1:
-            found = base if found is None else found * base
-        exponent >>= 1
-        base = base * base if exponent else base
-    return found

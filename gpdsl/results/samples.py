@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
 
@@ -86,3 +87,11 @@ def _normals(beliefs: Beliefs, count: int) -> Float[Array, "S K 1 latents"]:
 def without(expression: sp.Basic, given: Iterable[sp.Symbol]) -> sp.Tuple:
     """The symbols of an expression but those that are given: they are known by reference."""
     return sp.Tuple(*(expression.free_symbols - set(given)))
+
+
+def shape_of(beliefs: Beliefs, value: Any, keys: tuple[str, ...]) -> tuple[int, ...]:
+    """The shape [K, rows, *keys] of a value that may be the same along the first of these."""
+    value = np.asarray(value) if np.isscalar(value) else value
+    own = np.shape(value)
+    axes = own[len(own) - len(keys) :] if len(own) >= len(keys) else (1,) * len(keys)
+    return (len(beliefs.weights), beliefs.count, *axes)
