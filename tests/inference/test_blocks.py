@@ -109,7 +109,7 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(b, a, rtol=1e-7)
 
     def found(learnt: dict) -> tuple:
-        value, target = value_and_target(setting(learnt), sites, 64, None)
+        value, target, _ = value_and_target(setting(learnt), sites, 64, None)
         return value, target, batch_posterior(setting(learnt), sites)
 
     again, target, posterior = jit(found)(learnt)

@@ -24,6 +24,7 @@ from gpdsl.inference.natural.sites import (
     site_marginals,
     site_target,
     site_units,
+    step_lengths,
     unflatten_sites,
 )
 from gpdsl.inference.opaque.surrogate import Surrogate
@@ -91,6 +92,10 @@ STALLED = 30
 At a point that symmetry makes stationary, every step of some length is refused and every shorter one gains nothing.
 """
 
+FALLEN, SURE = 4.0, 10.0
+"""How many times shorter, squared, a step has to have become in the last one to tell from its gain what is left to be
+gained, and how many times less than the tolerance that has to be: measured, it is told up to five times too small."""
+
 SETTLED = 1e-9
 """Relative change of the sites below which there is nothing left to do (a Gaussian likelihood: after one step)."""
 
@@ -101,13 +106,14 @@ class Progress:
     """The accepted sites, where a natural-gradient step leads from them, and how the next trial is made.
 
     Before the first iteration nothing is known: its trial is the start itself, so that the bound is compiled only once.
-    `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing,
+    `length` is that of the step there (`step_lengths`). `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing,
     `idle` all iterations since the bound was `low`, if it has not risen by the tolerance since.
     `stride` is there where the means are found by Newton's method.
     """
 
     sites: Sites
     target: Sites
+    length: Float[Array, ""]
     stride: Stride | None
     elbo: Float[Array, ""]
     step: Float[Array, ""]
@@ -140,7 +146,7 @@ def refine(
     evaluate: Evaluate
     if size:
 
-        def evaluate(sites: Sites, stride: Stride | None) -> tuple[Array, Sites, None]:
+        def evaluate(sites: Sites, stride: Stride | None) -> Seen:
             return *value_and_target(setting, sites, size, normals), None
 
     else:
@@ -162,6 +168,7 @@ def before_any(sites: Sites, stride: Stride | None = None) -> Progress:
     return Progress(
         sites,
         sites,
+        jnp.asarray(jnp.inf, dtype),
         stride,
         jnp.asarray(-jnp.inf, dtype),
         jnp.asarray(1.0, dtype),
@@ -175,8 +182,11 @@ def before_any(sites: Sites, stride: Stride | None = None) -> Progress:
     )
 
 
-Evaluate = Callable[[Sites, Stride | None], tuple[Array, Sites, Array | None]]
-"""The bound at given sites, the target of a full step from there, and the bend of shorter Newton steps."""
+Seen = tuple[Array, Sites, Array, Array | None]
+"""The bound at some sites, the target of a full step from there, its length, and the bend of shorter Newton steps."""
+
+Evaluate = Callable[[Sites, Stride | None], Seen]
+"""What is seen at given sites."""
 
 
 def _evaluator(
@@ -192,17 +202,18 @@ def _evaluator(
     def expected(q: Marginals) -> Array:
         return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, surrogate))
 
-    def evaluate(sites: Sites, stride: Stride | None) -> tuple[Array, Sites, Array | None]:
+    def evaluate(sites: Sites, stride: Stride | None) -> Seen:
         q, divergence, posteriors = site_marginals(program, parameters, rows, seen, sites)
         value, gradient = jax.value_and_grad(expected)(q)
         target = site_target(q, gradient, coupling * (1.0 - within) + within)
         if stride is None:
-            return value - divergence, target, None
+            return value - divergence, target, jnp.sum(step_lengths(q, sites, target)), None
 
         def slope(mean: Array) -> Array:
             return jax.grad(expected)(replace(q, mean=mean[None])).mean[0]
 
-        return value - divergence, *newton_target(seen, posteriors, q, slope, sites, target, stride.reach)
+        target, bend = newton_target(seen, posteriors, q, slope, sites, target, stride.reach)
+        return value - divergence, target, jnp.asarray(jnp.inf, value.dtype), bend
 
     return evaluate
 
@@ -216,11 +227,9 @@ def next_trial(p: Progress, units: Sites) -> Sites:
     return _choose(p.plain, plain if p.stride is None else p.stride.along(plain, p.step), fast)
 
 
-def judged(
-    p: Progress, trial: Sites, seen: tuple[Array, Sites, Array | None], units: Sites, tolerance: float
-) -> Progress:
-    """What follows from the bound at a trial, and the target and the bend there."""
-    value, target, bend = seen
+def judged(p: Progress, trial: Sites, seen: Seen, units: Sites, tolerance: float) -> Progress:
+    """What follows from what is seen at a trial."""
+    value, target, length, bend = seen
     here = flatten_sites(p.sites, units)
     residual = flatten_sites(p.target, units) - here
     rounding = max(1e-12, ROUNDING * float(jnp.finfo(value.dtype).eps)) * jnp.abs(p.elbo)
@@ -236,9 +245,12 @@ def judged(
     top = jnp.where(better, value, p.elbo)
     risen = top > p.low + jnp.maximum(tolerance, rounding)  # no comparison with what is no number holds
     low, idle = jnp.where(risen, top, p.low), jnp.where(risen, 0, p.idle + 1)
-    done = (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | short | (idle >= STALLED)
+    # what is left to gain falls as the squared length of the step does, by so much in this one
+    fallen = jnp.where(p.step >= 1.0, p.length / length, 0.0)
+    near = better & (fallen >= FALLEN) & (SURE * (value - p.elbo) < (fallen - 1.0) * tolerance)
+    done = near | (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | short | (idle >= STALLED)
     stride = None if p.stride is None or bend is None else replace(p.stride, bend=bend)
-    accepted = replace(p, sites=trial, target=target, stride=stride, elbo=value, memory=moved)
+    accepted = replace(p, sites=trial, target=target, length=length, stride=stride, elbo=value, memory=moved)
     refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
     chosen = _choose(better, accepted, refused)
     if chosen.stride is not None:

@@ -22,7 +22,7 @@ from gpdsl.inference.estimators.expected_log_likelihood import expected_log_like
 from gpdsl.inference.exact.evidence import triangle_slope
 from gpdsl.inference.natural.lapack import RowPosterior, is_covariance, row_posterior
 from gpdsl.inference.natural.refine import Progress, before_any, judged, next_trial
-from gpdsl.inference.natural.sites import Setting, Sites, site_target, site_units
+from gpdsl.inference.natural.sites import Setting, Sites, site_target, site_units, step_lengths
 from gpdsl.inference.posteriors.features import inducing_covariances
 from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
@@ -142,7 +142,9 @@ class RowSpace:
         value, slope = jax.value_and_grad(lambda q: self._expected(setting, q, normals))(_at(setting, seen, moments))
         q = _at(setting, seen, moments)
         value = value - divergence
-        after = judged(p, trial, (value, site_target(q, slope), None), units, tolerance)
+        target = site_target(q, slope)
+        found = value, target, jnp.sum(step_lengths(q, trial, target)), None
+        after = judged(p, trial, found, units, tolerance)
         following = next_trial(after, units)
         return after, following, _weights(setting, seen, following), value
 

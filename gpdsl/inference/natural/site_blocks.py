@@ -26,6 +26,7 @@ from gpdsl.inference.natural.sites import (
     row_times,
     site_elbo,
     site_target,
+    step_lengths,
     whitened_posterior,
 )
 from gpdsl.inference.opaque.surrogate import Surrogate
@@ -59,11 +60,11 @@ def batch_site_elbo(
 
 def value_and_target(
     setting: Setting, sites: Sites, size: int, normals: Array | Draws | None
-) -> tuple[Float[Array, ""], Sites]:
-    """The bound at given sites, without log priors, and where a full natural-gradient step leads."""
+) -> tuple[Float[Array, ""], Sites, Float[Array, ""]]:
+    """The bound at given sites, without log priors, where a full natural-gradient step leads, and its length."""
     posterior, divergence = posterior_in_blocks(setting, sites, size)
 
-    def one(block: Block, _: None) -> tuple[Array, Sites]:
+    def one(block: Block, _: None) -> tuple[tuple[Array, Array], Sites]:
         q = block_marginals(setting, posterior, block, setting.views(block.rows))
         samples = block.samples(normals)
 
@@ -72,10 +73,11 @@ def value_and_target(
             return jnp.sum(found[0] * block.weight)
 
         value, gradient = jax.value_and_grad(expected)(q)
-        return value, site_target(q, gradient)
+        target = site_target(q, gradient)
+        return (value, jnp.sum(step_lengths(q, block.beside, target) * block.weight)), target
 
-    value, target = over_blocks(setting.rows, size, one)
-    return value - divergence, target
+    (value, length), target = over_blocks(setting.rows, size, one, sites)
+    return value - divergence, target, length
 
 
 def batch_posterior(setting: Setting, sites: Sites) -> list[Whitened]:

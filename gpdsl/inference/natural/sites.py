@@ -212,6 +212,19 @@ def site_target(q: Marginals, gradient: Marginals, kept: Float[Array, "columns c
     return Sites(gradient.mean[0] + jnp.einsum("nij,nj->ni", block, q.mean[0]), block)
 
 
+def step_lengths(q: Marginals, sites: Sites, target: Sites) -> Float[Array, "rows"]:
+    """What each row adds to the squared length of the step to a target, in the Fisher metric of each marginal alone.
+
+    Near the best sites it falls as the square of what is left of the way. Sites for all latents of a row together have
+    none: it is not a number.
+    """
+    if sites.coupled:
+        return jnp.full(sites.linear.shape[0], jnp.nan, sites.linear.dtype)
+    variance, turned = q.variance[0], target.precision - sites.precision
+    moved = target.linear - sites.linear - turned * q.mean[0]
+    return jnp.sum(variance * moved**2 + 0.5 * (variance * turned) ** 2, axis=1)
+
+
 def row_times(
     block: Float[Array, "rows latents"] | Float[Array, "rows latents latents"], values: Float[Array, "rows latents"]
 ) -> Float[Array, "rows latents"]:
