@@ -30,7 +30,10 @@ NEAR = (-1e-1, -3e-3, -1e-4, 0.0, 1e-4, 3e-3, 1e-1)
 """Further cuts around a centre, which no node may be near: standard deviations."""
 
 EVEN_NODES, AGREE = 193, 1e-6
-"""Of the trapezoidal rule, and how far every other node alone may be off, relatively: all are off by its square."""
+"""Of the trapezoidal rule, and how far it may be off, relatively, as every other node and every fourth tell."""
+
+NEARLY = 1e-4
+"""How far every other node alone may be off: where a function jumps, little more than that is no accident."""
 
 
 def may_be_steep(
@@ -165,10 +168,18 @@ def _ends(edges: Array, between: Array, low: Array, high: Array) -> tuple[Array,
 
 
 def quick_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Bool[Array, ""]]:
-    """An integral over one argument without kinks, and whether that is right where it may be steep."""
+    """An integral over one argument without kinks, and whether that is right where it may be steep.
+
+    The error of twice as many nodes is the square of that of half as many, in units of the steep part: what the last
+    doubling has changed, times the share that it is of the change before, is more than what is left.
+    """
     values = _even_values(integral)
-    every, some, size = (jnp.sum(each, axis=0) for each in (values, 2 * values[::2], jnp.abs(values)))
-    return every, jnp.all(jnp.abs(every - some) <= AGREE * size)
+    every, some, few, size = (
+        jnp.sum(each, axis=0) for each in (values, 2 * values[::2], 4 * values[::4], jnp.abs(values))
+    )
+    last, before = jnp.abs(every - some), jnp.abs(some - few)
+    right = last**2 <= AGREE * size * jnp.maximum(last, before)
+    return every, jnp.all(right & (last <= NEARLY * size))
 
 
 def quick_of_two(
