@@ -22,6 +22,7 @@ from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
+from gpdsl.program.kept import kept
 from gpdsl.program.program import Program
 from gpdsl.program.reuse import Unique, identity, reused, shapes_of
 from gpdsl.program.rows import Rows
@@ -184,7 +185,11 @@ class Problem:
             key = make, self._bare.identity, identity(context), shapes_of(arguments), brief, fused
         except Unique:
             return self.compiled(make(self, context), *arguments, brief=brief, fused=fused)
-        return reused(key, lambda: self.compiled(make(self._bare, context), *arguments, brief=brief, fused=fused))
+
+        def build() -> Callable[..., Any]:
+            return self.compiled(make(self._bare, context), *arguments, brief=brief, fused=fused)
+
+        return reused(key, lambda: kept(key, arguments, build))
 
     @cached_property
     def _bare(self) -> Problem:

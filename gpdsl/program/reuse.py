@@ -10,7 +10,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,16 @@ KEPT = 256
 """Programs kept; of more, those go that have not been asked for the longest."""
 
 _programs: OrderedDict[Hashable, Callable[..., Any]] = OrderedDict()
+
+
+_redefined = False
+
+
+class Named(NamedTuple):
+    """What an identity says of a function."""
+
+    module: str
+    name: str
 
 
 class Unique(Exception):
@@ -39,7 +49,14 @@ def reused(key: Hashable, compiled: Callable[[], Callable[..., Any]]) -> Callabl
 
 def forget() -> None:
     """Let go of all programs: what some were made from has another meaning now under the same name."""
+    global _redefined
+    _redefined = True
     _programs.clear()
+
+
+def names_are_kept() -> bool:
+    """Whether names mean in this process what they mean in every other."""
+    return not _redefined
 
 
 def shapes_of(arguments: Any) -> Hashable:
@@ -70,5 +87,5 @@ def identity(value: Any) -> Hashable:
     if isinstance(value, Sequence):
         return type(value), tuple(map(identity, value))
     if callable(value) and "<" not in getattr(value, "__qualname__", "<"):
-        return value.__module__, value.__qualname__
+        return Named(value.__module__, value.__qualname__)
     raise Unique(type(value).__name__)

@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
-from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
+from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
 from gpdsl.program.reuse import reused
@@ -132,9 +132,10 @@ class Beliefs:
 
         def build() -> Callable[..., Any]:
             brief = self.count <= FEW or self.count * components <= few
-            return jit(lambda arrays, *others: function(shell.about(*arrays), *others), brief=brief)
+            return on_use(known, lambda arrays, *others: function(shell.about(*arrays), *others), brief=brief)
 
-        made = reused((self.program.known_by, key, self.count, components, self.seed), build)
+        known = self.program.known_by, key, self.count, components, self.seed
+        made = reused(known, build)
         return partial(made, (self.parameters, self.rows, self.marginals))
 
     @cached_property

@@ -26,6 +26,7 @@ from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
+from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, row_count
@@ -272,10 +273,11 @@ class Posterior:
         def build() -> Callable[..., Any]:
             nothing = cast(Any, None)
             bare = replace(self, program=nothing, parameters={}, inducing=(), q=(), weights=nothing, compiled={})
-            return jit(partial(getattr(bare, name), program))
+            return on_use(key, partial(getattr(bare, name), program))
 
         rest = (getattr(self, each.name) for each in fields(self) if each.name not in ARRAYS)
-        return reused((type(self), name, program.known_by, *rest), build)
+        key = type(self), name, program.known_by, *rest
+        return reused(key, build)
 
 
 def arrays_of(q: Sequence[Whitened], held: Held | None) -> dict[str, np.ndarray]:

@@ -1,0 +1,205 @@
+"""Whole programs kept on disk: the next process loads one by what it was made from, and neither traces nor compiles it.
+
+Tracing and lowering a small program takes longer than loading its machine code. What it was made from is told by a
+digest of the key that it has within a process (`reuse`), of the sources of gpdsl, of the versions of what compiles, and
+of what they are told. A key with something in it that another process may mean something else by has none.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+import pickle
+import platform
+import re
+import tempfile
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+import sympy as sp
+from jax.experimental import serialize_executable
+from jax.experimental.compilation_cache import compilation_cache
+
+import gpdsl
+from gpdsl.program.cache import folder_of_programs, jit, says_no
+from gpdsl.program.reuse import Named, Unique, names_are_kept, shapes_of
+
+VARIABLE = "GPDSL_TRACE"
+"""The environment variable that asks each process to trace its programs itself."""
+
+SUFFIX = ".program"
+
+TOLD = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_debug_nans",
+    "jax_debug_infs",
+)
+"""What JAX is told that programs depend on."""
+
+
+def kept(key: Hashable, arguments: Any, build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """The program of a key for arguments like these, from the disk if it is there; else built, and put there."""
+    path = _path(key)
+    if path is None:
+        return build()
+    found = _read(path, arguments)
+    if found is None:
+        with _compiled_anew():
+            found = build()
+        _write(path, found)
+    return found
+
+
+def on_use(key: Hashable, function: Callable[..., Any], brief: bool = False) -> Callable[..., Any]:
+    """A function compiled, or found on the disk, when it is first called, and again for arguments of other shapes."""
+    traced = jit(function, brief=brief)
+    if _path(key) is None:
+        return traced  # type: ignore[no-any-return]
+    ready: dict[Hashable, Callable[..., Any]] = {}
+
+    def call(*arguments: Any) -> Any:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
+            return traced(*arguments)
+        shapes = shapes_of(arguments)
+        if shapes not in ready:
+            ready[shapes] = kept((key, shapes, brief), arguments, lambda: traced.lower(*arguments).compile())
+        return ready[shapes](*arguments)
+
+    return call
+
+
+@contextmanager
+def _compiled_anew() -> Iterator[None]:
+    """Without JAX's cache: what has been read from there once lacks parts when it is written again."""
+    name = "jax_enable_compilation_cache"
+    before = getattr(jax.config, name)
+    jax.config.update(name, False)
+    compilation_cache.reset_cache()
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
+        compilation_cache.reset_cache()
+
+
+def _path(key: Hashable) -> Path | None:
+    """Where the program of a key is; None where none is kept."""
+    folder = folder_of_programs()
+    alone = jax.default_backend() == "cpu" and jax.device_count() == 1
+    if folder is None or not alone or not names_are_kept() or not says_no(os.environ.get(VARIABLE, "")):
+        return None
+    digest = hashlib.sha256(_stamp())
+    try:
+        _tell(digest.update, (key, tuple(getattr(jax.config, name, None) for name in TOLD)))
+    except Unique:
+        return None
+    return folder / f"{digest.hexdigest()}{SUFFIX}"
+
+
+@cache
+def _stamp() -> bytes:
+    """What tells this gpdsl, and what it compiles with, from others."""
+    root = Path(gpdsl.__file__).parent
+    sources = sorted((str(path.relative_to(root)), path.stat()) for path in root.rglob("*.py"))
+    versions = (jax.__version__, jaxlib.__version__, np.__version__, sp.__version__, platform.python_version())
+    told = os.environ.get("XLA_FLAGS", ""), os.cpu_count()
+    files = [(name, status.st_size, status.st_mtime_ns) for name, status in sources]
+    return repr((files, versions, told)).encode()
+
+
+def _tell(update: Callable[[bytes], Any], value: Any) -> None:
+    """Everything of a value, unambiguously. Raises Unique for what another process may mean something else by."""
+    if isinstance(value, (tuple, frozenset)) and not isinstance(value, Named):
+        update(f"{type(value).__name__} {len(value)}".encode())
+        if isinstance(value, frozenset):
+            for each in sorted(_digest(each) for each in value):
+                update(each)
+            return
+        for each in value:
+            _tell(update, each)
+        return
+    said = _said(value)
+    update(len(said).to_bytes(8, "little"))
+    update(said)
+
+
+def _digest(value: Any) -> bytes:
+    digest = hashlib.sha256()
+    _tell(digest.update, value)
+    return digest.digest()
+
+
+def _said(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return b"bytes " + value
+    if isinstance(value, enum.Enum):
+        return f"enum {_ours(type(value))} {value.name}".encode()
+    if value is None or isinstance(value, (str, int, float, complex)):
+        return f"{type(value).__name__} {value!r}".encode()
+    if isinstance(value, sp.Basic):
+        return f"formula {sp.srepr(value)}".encode()
+    if isinstance(value, (np.dtype, jax.tree_util.PyTreeDef)):
+        return f"{type(value).__name__} {value}".encode()
+    if isinstance(value, (Named, type)) or callable(value):
+        return f"name {_ours(value)}".encode()
+    raise Unique(type(value).__name__)
+
+
+def _ours(value: Any) -> str:
+    """The full name of a class or a function that is of a package, and the same in every process."""
+    module, name = (value.module, value.name) if isinstance(value, Named) else (value.__module__, value.__qualname__)
+    if module.partition(".")[0] not in {"gpdsl", "jax", "numpy", "sympy", "builtins", "collections"} or "<" in name:
+        raise Unique(f"{module}.{name}")
+    return f"{module}.{name}"
+
+
+def _read(path: Path, arguments: Any) -> Callable[..., Any] | None:
+    """A program for such arguments; None where it is not there, or not whole."""
+    try:
+        content = path.read_bytes()
+        whole, payload = content[:32], content[32:]
+        if hashlib.sha256(payload).digest() != whole:
+            return None
+        os.utime(path)
+        _with_lapack()
+        executable, like = pickle.loads(payload)  # of a folder that nobody else can fill (`cache`)
+        trees = jax.tree.structure((arguments, {})), jax.tree.structure(like)
+        return serialize_executable.deserialize_and_load(executable, *trees)
+    except Exception:  # of whatever does not read what another version has written
+        return None
+
+
+@cache
+def _with_lapack() -> None:
+    """Let JAX find its LAPACK, as it does where a factorisation is lowered: calls of a program that was not end it."""
+    jax.jit(jnp.linalg.cholesky).lower(np.eye(1))
+
+
+KNOWN = "lapack_"
+"""How what programs call outside of themselves is named that is there in every process."""
+
+
+def _write(path: Path, program: Any) -> None:
+    """Keep a program, whole or not at all; some cannot be."""
+    try:
+        if not all(name.startswith(KNOWN) for name in re.findall(r'custom_call_target="([^"]*)"', program.as_text())):
+            return
+        executable, _, tree = serialize_executable.serialize(program)
+        payload = pickle.dumps((executable, jax.tree.unflatten(tree, range(tree.num_leaves))))
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(hashlib.sha256(payload).digest() + payload)
+        os.replace(file.name, path)
+    except Exception:  # a full disk, a result that is no plain data
+        return
