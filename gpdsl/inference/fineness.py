@@ -19,7 +19,7 @@ from gpdsl.inference.carrying import carry
 from gpdsl.inference.estimators.expected_log_likelihood import can_be_quick, quadrature_errors, quick_errors
 from gpdsl.inference.posteriors.coupled import marginals_of
 from gpdsl.inference.posteriors.features import prior_variances
-from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import every_point
 from gpdsl.program.cache import jit
@@ -96,10 +96,10 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
 
     `learnt` are the parameters on the real line. q is taken to be no wider than the prior.
     """
-    program = problem.program
-    parameters, rows = program.parameters.constrain(learnt), _some_rows(problem)
-    widest = jnp.asarray(prior_widths(problem, parameters, rows))[None, None]
-    scope = Scope(parameters, rows)
+    program, rows = problem.program, _some_rows(problem)
+    found = problem.shared(_widest, learnt, rows, brief=True)(learnt, rows)
+    parameters, widest = as_numpy(found)  # nothing is compiled for what is on the host
+    scope = Scope(parameters, rows if rows.mesh is not None else as_numpy(rows))
     for observation in program.observations:
         for term in observation.terms:
             integrand = term.integrand
@@ -113,15 +113,23 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
     return False
 
 
-def prior_widths(problem: Problem, parameters: Mapping[str, Array], rows: Rows) -> Float[np.ndarray, " columns"]:
+def _widest(problem: Problem, _: Any) -> Callable[..., tuple[Mapping[str, Array], Float[Array, "1 1 columns"]]]:
+    def compute(learnt: Any, rows: Rows) -> tuple[Mapping[str, Array], Float[Array, "1 1 columns"]]:
+        parameters = problem.program.parameters.constrain(learnt)
+        return parameters, prior_widths(problem, parameters, rows)[None, None]
+
+    return compute
+
+
+def prior_widths(problem: Problem, parameters: Mapping[str, Array], rows: Rows) -> Float[Array, " columns"]:
     """Standard deviations of all that rows read of latents, the largest of any row."""
     program, variances = problem.program, []
     for group in program.groups:
         at = None if group.per_row else functionals_at(group, group.readings.all, rows)
         kernel = kernel_values(program.evaluator, group, parameters, 1 if at is None else every_point(at).shape[-1])
-        unit = 1.0 if at is None else np.asarray(jnp.max(prior_variances(group, kernel, at), axis=-1))
-        variances.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
-    return np.sqrt(np.concatenate(variances)).astype(problem.options.dtype)
+        unit = 1.0 if at is None else jnp.max(prior_variances(group, kernel, at), axis=-1)
+        variances.append(jnp.tile(kernel.scale * unit, len(group.readings.all)))
+    return jnp.sqrt(jnp.concatenate(variances)).astype(problem.options.dtype)
 
 
 def _some_rows(problem: Problem) -> Rows:

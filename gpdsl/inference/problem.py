@@ -75,7 +75,8 @@ class Problem:
     @property
     def observed(self) -> float:
         """How many observed values the bound is a sum over."""
-        return float(sum(jnp.sum(known) for known in self.rows.observed.values()))
+        known = self.rows.observed.values()
+        return float(sum(jnp.sum(each) if self.rows.mesh is not None else np.sum(np.asarray(each)) for each in known))
 
     @property
     def epoch(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem
-from gpdsl.kernels.functionals import every_point
+from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope, observed_mask
@@ -125,7 +126,9 @@ def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> 
         return ()  # of what inducing points leave open, jitter is little
     precision = np.asarray(sites.precision)
     own = np.diagonal(precision, axis1=1, axis2=2) if sites.coupled else precision
-    share = float(np.max(own * _variances(problem, learnt), initial=0.0)) * problem.jitter
+    given = learnt, problem.inducing
+    variances = np.asarray(problem.shared(_variances, *given, brief=True)(*given))
+    share = float(np.max(own * variances, initial=0.0)) * problem.jitter
     if not share > MATTERS:
         return ()
     return (
@@ -134,15 +137,19 @@ def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> 
     )
 
 
-def _variances(problem: Problem, learnt: Mapping[str, Array]) -> Float[np.ndarray, " columns"]:
+def _variances(problem: Problem, _: Any) -> Callable[..., Float[Array, " columns"]]:
     """The mean prior variance of what is read of each latent; none of row variables, whose covariance has no jitter."""
-    program, found = problem.program, []
-    parameters = program.parameters.constrain(learnt)
-    for group, points in zip(program.groups, problem.inducing, strict=True):
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(points).shape[-1])
-        unit = 0.0 if group.per_row else np.mean(np.asarray(prior_variances(group, kernel, points)), axis=1)
-        found.append(np.tile(np.asarray(kernel.scale) * unit, len(group.readings.all)))
-    return np.concatenate(found)
+    program = problem.program
+
+    def compute(learnt: Mapping[str, Array], inducing: Sequence[Functionals]) -> Float[Array, " columns"]:
+        parameters, found = program.parameters.constrain(learnt), []
+        for group, points in zip(program.groups, inducing, strict=True):
+            kernel = kernel_values(program.evaluator, group, parameters, every_point(points).shape[-1])
+            unit = 0.0 if group.per_row else jnp.mean(prior_variances(group, kernel, points), axis=1)
+            found.append(jnp.tile(kernel.scale * unit, len(group.readings.all)))
+        return jnp.concatenate(found)
+
+    return compute
 
 
 # --- What no log evidence exceeds: every observed value where its distribution has its highest density ---------------

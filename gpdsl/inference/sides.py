@@ -257,7 +257,7 @@ def rows_have_peaks(problem: Problem) -> bool:
     step = max(problem.count // ROWS, 1)
     some = problem.rows if step == 1 else take_rows(problem.rows, slice(None, None, step))
     given = as_arrays(problem.parameters, problem.options.dtype), some
-    widths = jnp.asarray(prior_widths(problem, program.parameters.constrain(given[0]), some))
+    widths = prior_widths(problem, program.parameters.constrain(given[0]), some)
     profiles = np.asarray(problem.shared(_profiles, *given, widths, brief=True)(*given, widths), float)
     return any(_two_peaks(profile) for profile in profiles.reshape(len(NORMALS), -1).T)
 

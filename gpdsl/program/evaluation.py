@@ -28,15 +28,14 @@ from gpdsl.symbolic.translate import Environment, Ref, Translator, axis_key
 
 def stack_inputs(group_inputs: Sequence[str], rows: Rows) -> Float[Array, "rows D"]:
     """The arguments of a latent, side by side as columns."""
-    return jnp.concatenate(
-        [
-            rows.inputs[n].reshape(rows.inputs[n].shape[0], -1)
-            if n in rows.inputs
-            else jnp.full((row_count(rows), 1), float(n))  # a number in every row
-            for n in group_inputs
-        ],
-        axis=1,
-    )
+    columns = [
+        rows.inputs[n].reshape(rows.inputs[n].shape[0], -1)
+        if n in rows.inputs
+        else np.full((row_count(rows), 1), float(n))  # a number in every row
+        for n in group_inputs
+    ]
+    on_host = all(isinstance(each, np.ndarray) for each in columns)
+    return (np if on_host else jnp).concatenate(columns, axis=1)  # type: ignore[no-any-return]
 
 
 def functionals_at(group: Group, readings: Sequence[Reading], rows: Rows) -> Functionals:

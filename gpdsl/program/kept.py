@@ -64,17 +64,20 @@ def kept(key: Hashable, arguments: Any, build: Callable[[], Callable[..., Any]])
 
 def on_use(key: Hashable, function: Callable[..., Any], brief: bool = False) -> Callable[..., Any]:
     """A function compiled, or found on the disk, when it is first called, and again for arguments of other shapes."""
-    traced = jit(function, brief=brief)
     if _path(key) is None:
-        return traced  # type: ignore[no-any-return]
+        return jit(function, brief=brief)  # type: ignore[no-any-return]
     ready: dict[Hashable, Callable[..., Any]] = {}
 
     def call(*arguments: Any) -> Any:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
-            return traced(*arguments)
+            return function(*arguments)
         shapes = shapes_of(arguments)
         if shapes not in ready:
-            ready[shapes] = kept((key, shapes, brief), arguments, lambda: traced.lower(*arguments).compile())
+
+            def build() -> Callable[..., Any]:
+                return jit(function, brief=brief).lower(*arguments).compile()  # type: ignore[no-any-return]
+
+            ready[shapes] = kept((key, shapes, brief), arguments, build)
         return ready[shapes](*arguments)
 
     return call
@@ -174,17 +177,22 @@ def _read(path: Path, arguments: Any) -> Callable[..., Any] | None:
             return None
         os.utime(path)
         _with_lapack()
-        executable, like = pickle.loads(payload)  # of a folder that nobody else can fill (`cache`)
+        executable, like = pickle.loads(payload)  # noqa: S301 (of a folder that nobody else can fill: `cache`)
         trees = jax.tree.structure((arguments, {})), jax.tree.structure(like)
         return serialize_executable.deserialize_and_load(executable, *trees)
-    except Exception:  # of whatever does not read what another version has written
+    except Exception:  # noqa: BLE001 (of whatever does not read what another has written)
         return None
 
 
 @cache
 def _with_lapack() -> None:
-    """Let JAX find its LAPACK, as it does where a factorisation is lowered: calls of a program that was not end it."""
-    jax.jit(jnp.linalg.cholesky).lower(np.eye(1))
+    """Let JAX find its LAPACK, as it does where a factorisation is lowered: without, a process ends at a call of it."""
+    try:
+        from jaxlib.lapack import prepare_lapack_call
+
+        prepare_lapack_call("potrf_ffi", np.dtype(np.float64))
+    except (ImportError, AttributeError, TypeError):  # another version: the same, in fifty milliseconds
+        jax.jit(jnp.linalg.cholesky).lower(np.eye(1))
 
 
 KNOWN = "lapack_"
@@ -201,5 +209,5 @@ def _write(path: Path, program: Any) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(hashlib.sha256(payload).digest() + payload)
         os.replace(file.name, path)
-    except Exception:  # a full disk, a result that is no plain data
+    except Exception:  # noqa: BLE001 (a full disk, a result that is no plain data)
         return

@@ -62,7 +62,12 @@ def names_are_kept() -> bool:
 def shapes_of(arguments: Any) -> Hashable:
     """Structure, shapes and types of arguments, all that a compiled program knows of them."""
     leaves, tree = jax.tree.flatten(arguments)
-    return tree, tuple((np.shape(leaf), jnp.result_type(leaf), getattr(leaf, "weak_type", None)) for leaf in leaves)
+    return tree, tuple((np.shape(leaf), jnp.result_type(leaf), _weak(leaf)) for leaf in leaves)
+
+
+def _weak(leaf: Any) -> bool | None:
+    """Whether the type of a number gives way to others; that of NumPy's does not."""
+    return getattr(leaf, "weak_type", False if isinstance(leaf, (np.ndarray, np.generic)) else None)
 
 
 def identity(value: Any) -> Hashable:

@@ -37,9 +37,11 @@ from gpdsl.inference.tempering import infer_tempered
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
 from gpdsl.language.model import Declarations
-from gpdsl.program.cache import jit, precision
+from gpdsl.program.cache import precision
+from gpdsl.program.kept import on_use
 from gpdsl.program.parameters import make_parameters
 from gpdsl.program.program import Program, make_program
+from gpdsl.program.reuse import reused
 from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import predicting
@@ -170,9 +172,11 @@ class _Asked:
     def fit(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
         """A fit of what the inference has found."""
         fitted = trained(self.program, choice, predicting)
-        values = jit(fitted.parameters.constrain)(as_arrays(result.parameters, self.options.dtype))
+        key = "constrain", fitted.known_by
+        constrain = reused(key, lambda: on_use(key, fitted.parameters.constrain))
+        values = constrain(as_arrays(result.parameters, self.options.dtype))
         parameters = {name: np.asarray(values[name]) for name in self.model.declarations.params}
-        found, constrain = result.integrated, jit(fitted.parameters.constrain)
+        found = result.integrated
         settings = None if found is None else Settings.of(found, constrain, self.options.dtype)
         return Fit(
             program=fitted,

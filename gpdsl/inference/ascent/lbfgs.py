@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from gpdsl.inference.watch import honour_interrupts
 
@@ -64,7 +64,7 @@ def maximise(
     over. Other units of the outputs move a bound by a constant, and a rule that is relative to it stops elsewhere.
     `Enough` ends the search with the best point so far. KeyboardInterrupt passes: `Remembered` has that point.
     """
-    unravel = ravel_pytree(start)[1]
+    unravel = unflat(start)
     outcome = Outcome(start, -np.inf, "no finite value", 0)
     iteration = 0
 
@@ -113,15 +113,27 @@ def flat(tree: Tree) -> np.ndarray:
     return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
+def unflat(like: Tree) -> Callable[[np.ndarray], Tree]:
+    """The inverse of `flat`: trees like this one, of NumPy arrays of the types of its leaves."""
+    leaves, tree = jax.tree.leaves(like), jax.tree.structure(like)
+    ends = np.cumsum([np.size(leaf) for leaf in leaves])
+
+    def tree_of(numbers: np.ndarray) -> Tree:
+        parts = zip(np.split(numbers, ends[:-1]), leaves, strict=True) if leaves else ()
+        return jax.tree.unflatten(tree, [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in parts])
+
+    return tree_of
+
+
 def _negative(
-    objective: Callable[[Tree], tuple[float, Tree]], unravel: Callable[[Array], Tree], outcome: Outcome
+    objective: Callable[[Tree], tuple[float, Tree]], unravel: Callable[[np.ndarray], Tree], outcome: Outcome
 ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     """What SciPy minimises, on flat vectors; the best point goes into `outcome`."""
     worst = 0.0
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal worst
-        point = unravel(jnp.asarray(x))
+        point = unravel(x)
         value, gradient = objective(point)
         outcome.evaluations += 1
         slope = flat(gradient)

@@ -50,7 +50,7 @@ PATIENCE, FIRST_PATIENCE = 50, 200
 More the first time: the program of Newton's method has to be compiled then, which costs as much as hundreds of them.
 """
 
-Compute = Callable[[Any, Sites, Array], tuple[Array, Any, Sites, bool]]
+Compute = Callable[[Any, Sites, Any], tuple[Array, Any, Sites, bool]]
 """Bound, gradient, sites, and whether these settled, from a point, sites, and how far latents are coupled."""
 
 Ascended = tuple[Array, Any, Sites, Array | bool]
@@ -131,7 +131,7 @@ def at_sites(problem: Problem, point: Any, sites: Sites, value: float, error: fl
 
 def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
     """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
-    normals = problem.batch_normals(jax.random.key(problem.options.seed))
+    normals = problem.batch_normals(jax.random.key(problem.options.seed)) if problem.program.sampled else None
     fixed = problem.rows, problem.inducing, normals, problem.jitter
     ridges = _may_have_ridges(problem)
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
@@ -166,7 +166,8 @@ def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
 
 def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
     rows, held, normals, jitter = fixed
-    given = rows, held, jnp.asarray(jitter)
+    on_host: Any = np.asarray(jitter, problem.options.dtype)
+    given = rows, held, on_host
     loop = Ascent(problem, _place, start.point, start.sites, given, normals)
     highest, gain = -np.inf, 0.0
 
@@ -198,7 +199,7 @@ def _maximised(problem: Problem, compute: Compute, best: Best, coupling: float) 
 
     def objective(at: Any) -> tuple[float, Any]:
         # From the best sites: those of a trial far from there may be of another maximum, or of none.
-        found, gradient, refined, settled = compute(at, best.sites, jnp.asarray(coupling))
+        found, gradient, refined, settled = compute(at, best.sites, np.asarray(coupling, problem.options.dtype))
         value = float(found)
         if value > problem.ceiling + IMPOSSIBLE * problem.observed:
             return float("nan"), gradient  # an error of samples, or of rounding

@@ -106,9 +106,9 @@ class Progress:
     """The accepted sites, where a natural-gradient step leads from them, and how the next trial is made.
 
     Before the first iteration nothing is known: its trial is the start itself, so that the bound is compiled only once.
-    `length` is that of the step there (`step_lengths`). `plain` asks for an unaccelerated step of length `step`; `quiet` counts accepted steps that gained next to nothing,
-    `idle` all iterations since the bound was `low`, if it has not risen by the tolerance since.
-    `stride` is there where the means are found by Newton's method.
+    `length` is that of the way there (`step_lengths`). `plain` asks for an unaccelerated step of length `step`; `quiet`
+    counts accepted steps that gained next to nothing, `idle` all iterations since the bound was `low`, if it has not
+    risen by the tolerance since. `stride` is there where the means are found by Newton's method.
     """
 
     sites: Sites

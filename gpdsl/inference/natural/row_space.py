@@ -240,7 +240,7 @@ class Ascent:
         priors, best = [np.asarray(matrix) for matrix in matrices], self._unknown
         if not all(is_covariance(each) for matrices in priors for each in matrices):
             return jnp.asarray(jnp.nan), point, sites, True
-        while not progress.done and progress.iterations < iterations:
+        while not progress.done and int(progress.iterations) < iterations:
             found = _latents(priors, weights) or self._unknown
             known = progress, trial, found.moments, found.divergence
             progress, trial, weights, value = self._step(point, given, normals, tolerance, *known)
@@ -248,7 +248,8 @@ class Ascent:
         gradient = point
         if self._gradient is not None and best is not self._unknown:
             gradient = self._gradient(point, given, normals, best.moments, best.slopes)
-        return progress.elbo + log_prior, gradient, progress.sites, bool(progress.done)
+        value: Any = np.asarray(progress.elbo) + np.asarray(log_prior)
+        return value, gradient, progress.sites, bool(progress.done)
 
 
 def _latents(priors: Sequence[np.ndarray], weights: Weights) -> _Found | None:

@@ -1,0 +1,116 @@
+"""Programs kept between processes: found by what they were made from, never by a name that may mean something else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy as sp
+
+from gpdsl.inference.fineness import finely
+from gpdsl.program import kept
+from gpdsl.program.reuse import Named, Unique, identity
+
+SCRIPT = """
+import sys, jax, numpy as np
+import gpdsl
+lowered = []
+jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: lowered.append("to_mlir" in name))
+x = np.linspace(0.0, 6.0, 40)
+model = "model m\\ninput x : real\\noutput y : binary\\nparam s : positive = 1\\nlatent f(x) ~ GP(0, s * RBF(1))\\n"
+fit = gpdsl.compile(model + f"y ~ Bernoulli(logit = {sys.argv[1]} * f)\\n").fit(
+    {"x": x, "y": (np.sin(x) > 0).astype(float)}, progress=False
+)
+print(sum(lowered), repr(fit.elbo), repr(float(fit.predict({"x": [1.0, 2.0]}).mean("y").sum())))
+"""
+
+
+def _run(folder: Path, slope: float = 2.0, **more: str) -> tuple[int, str, str]:
+    """How many programs were lowered, the bound and a prediction."""
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "GPDSL_CACHE_DIR": str(folder), "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
+    environment |= {"GPDSL_TRACE": "", **more}
+    line = [sys.executable, "-W", "error", "-c", SCRIPT, str(slope)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    lowered, bound, mean = done.stdout.split()
+    return int(lowered), bound, mean
+
+
+def test_a_second_process_traces_nothing_and_finds_the_same(tmp_path: Path) -> None:
+    """Not even what is small; a process that traces anyway finds the same too, and so does one whose file is broken."""
+    traced, *first = _run(tmp_path)
+    again, *second = _run(tmp_path)
+    assert traced > 5 and again == 0
+    assert second == first
+    anyway, *third = _run(tmp_path, GPDSL_TRACE="1")
+    assert anyway > 5 and third == first
+    for number, file in enumerate(tmp_path.rglob(f"*{kept.SUFFIX}")):
+        file.write_bytes(file.read_bytes()[:-1] if number % 2 else b"")
+    mended, *fourth = _run(tmp_path)
+    assert mended > 5 and fourth == first
+    assert _run(tmp_path)[0] == 0
+
+
+def test_another_model_is_another_program(tmp_path: Path) -> None:
+    assert _run(tmp_path)[1:] != _run(tmp_path, 3.0)[1:]
+    assert _run(tmp_path, 3.0)[0] == 0
+
+
+def _digest(value: Any) -> bytes:
+    return kept._digest(identity(value))
+
+
+def test_what_differs_has_another_digest() -> None:
+    """Also where it is written alike, or grouped in another way."""
+    x, y = sp.symbols("x y")
+    others = [1, 1.0, "1", b"1", True, None, (), ((),), (1, 2), ((1,), 2), ("1", "2"), (12,), x + y, x * y, "x + y"]
+    others += [sp.Symbol("x", positive=True), x, np.ones(2), np.ones(2, np.float32), np.dtype("f4"), float, finely]
+    others += [frozenset({1, 2}), frozenset({1, 3}), [1, 2], {1: 2}, "gpdsl.inference.fineness.finely"]
+    digests = [_digest(each) for each in others]
+    assert len(set(digests)) == len(others)
+    assert digests == [_digest(each) for each in others]
+
+
+def _own(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize("value", [_own, Named("__main__", "function"), object(), Named("gpdsl", "f.<locals>.g")])
+def test_what_another_process_may_mean_something_else_by_has_no_digest(value: object) -> None:
+    with pytest.raises(Unique):
+        kept._digest((identity(value) if value is _own else value, 1))
+
+
+def test_programs_that_call_other_things_than_lapack_are_not_kept(tmp_path: Path) -> None:
+    """An address of a function of this process would be no address in the next one."""
+    import jax
+
+    def compiled(function: Any) -> Any:
+        return jax.jit(function).lower(np.eye(3, dtype=np.float32)).compile()
+
+    def asks(x: Any) -> Any:
+        return jax.pure_callback(lambda a: np.asarray(a), jax.ShapeDtypeStruct((3, 3), np.float32), x)
+
+    kept._write(tmp_path / "calls", compiled(asks))
+    assert not list(tmp_path.iterdir())
+    kept._write(tmp_path / "factorises", compiled(jax.numpy.linalg.cholesky))
+    loaded = kept._read(tmp_path / "factorises", (np.eye(3, dtype=np.float32),))
+    assert loaded is not None
+    np.testing.assert_allclose(loaded(4 * np.eye(3, dtype=np.float32)), 2 * np.eye(3), rtol=1e-6)
+
+
+def test_names_that_were_given_again_keep_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kept, "folder_of_programs", lambda: tmp_path)
+    monkeypatch.setattr(kept, "names_are_kept", lambda: True)
+    monkeypatch.setenv(kept.VARIABLE, "")
+    assert kept._path(("key", 1)) is not None
+    monkeypatch.setenv(kept.VARIABLE, "1")
+    assert kept._path(("key", 1)) is None
+    monkeypatch.setenv(kept.VARIABLE, "")
+    monkeypatch.setattr(kept, "names_are_kept", lambda: False)
+    assert kept._path(("key", 1)) is None
