@@ -37,8 +37,9 @@ MAY_IMPORT["calibration"] = MAY_IMPORT["simulation"] | {"simulation"}
 
 RUNS_TEXT = {"eval", "exec", "compile", "sympify", "parse_expr", "lambdify", "__import__", "breakpoint"}
 UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
-# The one place where Python named by the user on the command line is run: `--forward file.py`.
-RUNS_NAMED_FILES = {"gpdsl/cli/options.py"}
+# Where Python named by the user on the command line is run, `--forward file.py`, and where programs are loaded that
+# gpdsl has put into a folder which the user alone can fill.
+RUNS_NAMED_FILES = {"gpdsl/cli/options.py", "gpdsl/program/kept.py"}
 
 
 def python_files(folder: Path = PACKAGE) -> list[Path]:

@@ -248,8 +248,8 @@ class Ascent:
         gradient = point
         if self._gradient is not None and best is not self._unknown:
             gradient = self._gradient(point, given, normals, best.moments, best.slopes)
-        value: Any = np.asarray(progress.elbo) + np.asarray(log_prior)
-        return value, gradient, progress.sites, bool(progress.done)
+        whole: Any = np.asarray(progress.elbo) + np.asarray(log_prior)
+        return whole, gradient, progress.sites, bool(progress.done)
 
 
 def _latents(priors: Sequence[np.ndarray], weights: Weights) -> _Found | None:
