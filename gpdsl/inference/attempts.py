@@ -167,7 +167,8 @@ def attempt(problem: Problem, engine: Engine) -> Result:
         return engine(problem)
     problem = start_levels(problem)
     tried = [_searched(problem, engine, "the first start")]
-    if not _judged(tried[0].result):
+    first = tried[0].result
+    if first.interrupted or not first.message.startswith(JUDGED) or not np.isfinite(first.elbo):
         return tried[0].result
     try:
         return _tried_again(problem, engine, tried)
@@ -208,11 +209,6 @@ def _searched(problem: Problem, engine: Engine, start: str) -> Attempt:
 
 def _best(tried: list[Attempt]) -> Attempt:
     return max(tried, key=lambda each: each.result.elbo if np.isfinite(each.result.elbo) else -np.inf)
-
-
-def _judged(result: Result) -> bool:
-    ended = not result.interrupted and result.message.startswith(JUDGED)
-    return ended and bool(np.isfinite(result.elbo))
 
 
 # --- starts -----------------------------------------------------------------------------------------------------

@@ -186,10 +186,7 @@ class Problem:
             key = make, self._bare.identity, identity(context), shapes_of(arguments), brief, fused
         except Unique:
             return self.compiled(make(self, context), *arguments, brief=brief, fused=fused)
-
-        def build() -> Callable[..., Any]:
-            return self.compiled(make(self._bare, context), *arguments, brief=brief, fused=fused)
-
+        build = lambda: self.compiled(make(self._bare, context), *arguments, brief=brief, fused=fused)  # noqa: E731
         return reused(key, lambda: kept(key, arguments, build))
 
     @cached_property
@@ -271,13 +268,8 @@ def as_arrays(tree: Any, dtype: Any) -> Any:
 
 def as_numpy(tree: Any, dtype: Any = None) -> Any:
     """Every leaf as a NumPy array (of this dtype, if any), those whose parts other processes hold too."""
-    return jax.tree.map(lambda leaf: _on_host(leaf, dtype), tree)
-
-
-def _on_host(value: Any, dtype: Any) -> np.ndarray:
-    if isinstance(value, jax.Array) and not (value.is_fully_addressable or value.is_fully_replicated):
-        return np.asarray(process_allgather(value, tiled=True), dtype)
-    return np.asarray(value, dtype)
+    apart = lambda a: isinstance(a, jax.Array) and not (a.is_fully_addressable or a.is_fully_replicated)  # noqa: E731
+    return jax.tree.map(lambda a: np.asarray(process_allgather(a, tiled=True) if apart(a) else a, dtype), tree)
 
 
 def tidy(posterior: Sequence[Whitened]) -> list[Whitened]:

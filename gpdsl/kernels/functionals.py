@@ -123,8 +123,9 @@ def stacked(parts: tuple[Elementary | Combination, ...]) -> Functionals:
 
 def every_point(functionals: Functionals) -> Float[Array, "n D"]:
     """All points at which the process is looked at, and where its coefficients are."""
-    points = [elementary.points for block in blocks(functionals) for _, elementary in block]
-    return points[0] if len(points) == 1 else jnp.concatenate(points)
+    if isinstance(functionals, Values):
+        return functionals.points
+    return jnp.concatenate([elementary.points for block in blocks(functionals) for _, elementary in block])
 
 
 def outline(functionals: Functionals) -> list:

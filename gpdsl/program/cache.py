@@ -86,17 +86,13 @@ WORTH_KEEPING = 0.1
 """Seconds of compilation from which on a program is kept."""
 
 
-_folder: Path | None = None
-
-
-def folder_of_programs() -> Path | None:
-    """Where programs are kept, which nobody else can fill; None where they are not, or where JAX has been told."""
-    return _folder
+folder: Path | None = None
+"""Where programs are kept, which nobody else can fill; None where they are not, or where JAX has been told."""
 
 
 def keep_compiled_programs() -> None:
     """Turn JAX's persistent cache on, once, where that is possible, safe and wanted. Never raises."""
-    global _folder
+    global folder
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     chosen = cache_folder()
@@ -106,7 +102,6 @@ def keep_compiled_programs() -> None:
     if folder is None:
         return
     _prune(folder)
-    _folder = folder
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -41,13 +41,11 @@ def stack_inputs(group_inputs: Sequence[str], rows: Rows) -> Float[Array, "rows 
 def functionals_at(group: Group, readings: Sequence[Reading], rows: Rows) -> Functionals:
     """What the readings look at in each row, one reading after the other."""
     known = {functional: _elementary(group, functional, rows) for reading in readings for functional, _ in reading}
-    return stacked(tuple(_combination(each, known) for each in readings))
-
-
-def _combination(reading: Reading, known: Mapping[m.Functional, Elementary]) -> Elementary | Combination:
-    parts = tuple(known[functional] for functional, _ in reading)
-    weights = tuple(weight for _, weight in reading)
-    return parts[0] if weights == (1.0,) else Combination(parts, weights)
+    found: list[Elementary | Combination] = []
+    for reading in readings:
+        parts, weights = tuple(known[functional] for functional, _ in reading), tuple(weight for _, weight in reading)
+        found.append(parts[0] if weights == (1.0,) else Combination(parts, weights))
+    return stacked(tuple(found))
 
 
 def _elementary(group: Group, functional: m.Functional, rows: Rows) -> Elementary:

@@ -29,8 +29,10 @@ from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 import gpdsl
-from gpdsl.program.cache import folder_of_programs, jit, says_no
-from gpdsl.program.reuse import Named, Unique, names_are_kept, shapes_of
+from gpdsl.program import cache as caching
+from gpdsl.program import reuse
+from gpdsl.program.cache import jit, says_no
+from gpdsl.program.reuse import Named, Unique, shapes_of
 
 VARIABLE = "GPDSL_TRACE"
 """The environment variable that asks each process to trace its programs itself."""
@@ -99,9 +101,9 @@ def _compiled_anew() -> Iterator[None]:
 
 def _path(key: Hashable) -> Path | None:
     """Where the program of a key is; None where none is kept."""
-    folder = folder_of_programs()
+    folder = caching.folder
     alone = jax.default_backend() == "cpu" and jax.device_count() == 1
-    if folder is None or not alone or not names_are_kept() or not says_no(os.environ.get(VARIABLE, "")):
+    if folder is None or not alone or not reuse.names_are_kept or not says_no(os.environ.get(VARIABLE, "")):
         return None
     digest = hashlib.sha256(_stamp())
     try:

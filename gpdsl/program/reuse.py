@@ -23,7 +23,8 @@ KEPT = 256
 _programs: OrderedDict[Hashable, Callable[..., Any]] = OrderedDict()
 
 
-_redefined = False
+names_are_kept = True
+"""Whether names mean in this process what they mean in every other."""
 
 
 class Named(NamedTuple):
@@ -49,25 +50,17 @@ def reused(key: Hashable, compiled: Callable[[], Callable[..., Any]]) -> Callabl
 
 def forget() -> None:
     """Let go of all programs: what some were made from has another meaning now under the same name."""
-    global _redefined
-    _redefined = True
+    global names_are_kept
+    names_are_kept = False
     _programs.clear()
-
-
-def names_are_kept() -> bool:
-    """Whether names mean in this process what they mean in every other."""
-    return not _redefined
 
 
 def shapes_of(arguments: Any) -> Hashable:
     """Structure, shapes and types of arguments, all that a compiled program knows of them."""
     leaves, tree = jax.tree.flatten(arguments)
-    return tree, tuple((np.shape(leaf), jnp.result_type(leaf), _weak(leaf)) for leaf in leaves)
-
-
-def _weak(leaf: Any) -> bool | None:
-    """Whether the type of a number gives way to others; that of NumPy's does not."""
-    return getattr(leaf, "weak_type", False if isinstance(leaf, (np.ndarray, np.generic)) else None)
+    firm = np.ndarray, np.generic  # of a type that does not give way to others
+    weak = (getattr(leaf, "weak_type", False if isinstance(leaf, firm) else None) for leaf in leaves)
+    return tree, tuple(zip(map(np.shape, leaves), map(jnp.result_type, leaves), weak, strict=True))
 
 
 def identity(value: Any) -> Hashable:

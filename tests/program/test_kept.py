@@ -13,7 +13,7 @@ import pytest
 import sympy as sp
 
 from gpdsl.inference.fineness import finely
-from gpdsl.program import kept
+from gpdsl.program import cache, kept, reuse
 from gpdsl.program.reuse import Named, Unique, identity
 
 SCRIPT = """
@@ -105,12 +105,12 @@ def test_programs_that_call_other_things_than_lapack_are_not_kept(tmp_path: Path
 
 
 def test_names_that_were_given_again_keep_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kept, "folder_of_programs", lambda: tmp_path)
-    monkeypatch.setattr(kept, "names_are_kept", lambda: True)
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(reuse, "names_are_kept", True)
     monkeypatch.setenv(kept.VARIABLE, "")
     assert kept._path(("key", 1)) is not None
     monkeypatch.setenv(kept.VARIABLE, "1")
     assert kept._path(("key", 1)) is None
     monkeypatch.setenv(kept.VARIABLE, "")
-    monkeypatch.setattr(kept, "names_are_kept", lambda: False)
+    reuse.forget()
     assert kept._path(("key", 1)) is None

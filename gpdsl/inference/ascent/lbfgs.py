@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -64,7 +65,7 @@ def maximise(
     over. Other units of the outputs move a bound by a constant, and a rule that is relative to it stops elsewhere.
     `Enough` ends the search with the best point so far. KeyboardInterrupt passes: `Remembered` has that point.
     """
-    unravel = unflat(start)
+    unravel = partial(unflat, start)
     outcome = Outcome(start, -np.inf, "no finite value", 0)
     iteration = 0
 
@@ -113,16 +114,12 @@ def flat(tree: Tree) -> np.ndarray:
     return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
-def unflat(like: Tree) -> Callable[[np.ndarray], Tree]:
-    """The inverse of `flat`: trees like this one, of NumPy arrays of the types of its leaves."""
+def unflat(like: Tree, numbers: np.ndarray) -> Tree:
+    """The tree whose numbers `flat` gives so, like another one: of NumPy arrays of the types of its leaves."""
     leaves, tree = jax.tree.leaves(like), jax.tree.structure(like)
     ends = np.cumsum([np.size(leaf) for leaf in leaves])
-
-    def tree_of(numbers: np.ndarray) -> Tree:
-        parts = zip(np.split(numbers, ends[:-1]), leaves, strict=True) if leaves else ()
-        return jax.tree.unflatten(tree, [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in parts])
-
-    return tree_of
+    parts = zip(np.split(numbers, ends[:-1]), leaves, strict=True) if leaves else ()
+    return jax.tree.unflatten(tree, [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in parts])
 
 
 def _negative(

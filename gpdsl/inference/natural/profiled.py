@@ -166,7 +166,7 @@ def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
 
 def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
     rows, held, normals, jitter = fixed
-    on_host: Any = np.asarray(jitter, problem.options.dtype)
+    on_host: Any = np.asarray(jitter, np.result_type(jitter))
     given = rows, held, on_host
     loop = Ascent(problem, _place, start.point, start.sites, given, normals)
     highest, gain = -np.inf, 0.0
