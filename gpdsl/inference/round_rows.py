@@ -14,15 +14,15 @@ import jax
 import numpy as np
 
 from gpdsl.inference.blocks import first_again, unobserved_after
-from gpdsl.inference.natural.row_space import FEW, in_row_space
+from gpdsl.inference.natural.row_space import in_row_space
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.kernels.functionals import Values
 
 EACH = 16
 """Rows are filled up to a multiple of so many."""
 
-LEAST = 128
-"""Rows below which so many more would be a tenth of them, and above `FEW` no program takes as long as its runs."""
+LEAST, FEW = 128, 2000
+"""Rows below which so many more would be a tenth of them, and above which no program takes as long as its runs."""
 
 
 def filled_up(problem: Problem) -> Problem:

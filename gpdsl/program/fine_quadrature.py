@@ -30,10 +30,12 @@ NEAR = (-1e-1, -3e-3, -1e-4, 0.0, 1e-4, 3e-3, 1e-1)
 """Further cuts around a centre, which no node may be near: standard deviations."""
 
 EVEN_NODES, AGREE = 193, 1e-6
-"""Of the trapezoidal rule, and how far it may be off, relatively, as every other node and every fourth tell."""
+"""Of the trapezoidal rule, and how far it may be off, relatively: every other node alone, or all of them as told by
+half, a quarter and an eighth of them."""
 
-NEARLY = 1e-4
-"""How far every other node alone may be off: where a function jumps, little more than that is no accident."""
+FALLING = 0.05, 0.1
+"""Shares of an error that are left by twice as many nodes, at most, the last time and before: of a function that bends
+where a node stands a quarter is."""
 
 
 def may_be_steep(
@@ -170,16 +172,19 @@ def _ends(edges: Array, between: Array, low: Array, high: Array) -> tuple[Array,
 def quick_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Bool[Array, ""]]:
     """An integral over one argument without kinks, and whether that is right where it may be steep.
 
-    The error of twice as many nodes is the square of that of half as many, in units of the steep part: what the last
-    doubling has changed, times the share that it is of the change before, is more than what is left.
+    Where the error falls as fast as that of a function without steps does, the square of the share that is left is once
+    more. Where it may be steep at several places steps can hide, and every other node has to be enough.
     """
     values = _even_values(integral)
-    every, some, few, size = (
-        jnp.sum(each, axis=0) for each in (values, 2 * values[::2], 4 * values[::4], jnp.abs(values))
-    )
-    last, before = jnp.abs(every - some), jnp.abs(some - few)
-    right = last**2 <= AGREE * size * jnp.maximum(last, before)
-    return every, jnp.all(right & (last <= NEARLY * size))
+    every, half, quarter, eighth = (step * jnp.sum(values[::step], axis=0) for step in (1, 2, 4, 8))
+    size, none = jnp.sum(jnp.abs(values), axis=0), jnp.finfo(values.dtype).tiny
+    last, before, first = jnp.abs(every - half), jnp.abs(half - quarter), jnp.abs(quarter - eighth)
+    share, share_before = last / jnp.maximum(before, none), before / jnp.maximum(first, none)
+    right = last <= AGREE * size
+    if len(_centres(integral)) < 2:
+        falling = (share <= FALLING[0]) & (share_before <= FALLING[1])
+        right |= falling & (last * share**2 <= AGREE * size)
+    return every, jnp.all(right)
 
 
 def quick_of_two(

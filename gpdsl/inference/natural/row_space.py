@@ -34,9 +34,6 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.concavity import KINKED
 
-FEW = 2000
-"""Rows up to which what works on rows, not on matrices, is compiled briefly."""
-
 Weights = list[tuple[Float[Array, "latents M"], Float[Array, "latents M"]]]
 """Of each group, precisions and linear terms of the sites about the prior's mean, for latents of unit scale."""
 
@@ -226,8 +223,7 @@ class Ascent:
         self._unknown = _Found([[_unknown(w) for w in np.asarray(precision)] for precision, _ in weights])
         unknown = self._unknown
         known = progress, trial, unknown.moments, unknown.divergence
-        few = problem.count <= FEW and not problem.program.sampled
-        self._step = compiled("step", start, given, normals, 0.0, *known, brief=problem.brief or few)
+        self._step = compiled("step", start, given, normals, 0.0, *known)
         shapes = [_shapes(*precision.shape) for precision, _ in weights]
         gradient = start, given, normals, unknown.moments, shapes
         self._gradient = compiled("gradient", *gradient, fused=True) if jax.tree.leaves(start) else None
