@@ -11,14 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy as sp
 from scipy.integrate import quad
+from scipy.special import expit
 from scipy.stats import laplace, norm, poisson, t
 
 import gpdsl
 from gpdsl.inference import fineness
 from gpdsl.inference.estimators.expected_log_likelihood import NODES, can_be_quick, quick_errors
 from gpdsl.inference.problem import as_arrays
+from gpdsl.program import fine_quadrature
+from gpdsl.program.fine_quadrature import quick_integral
 from gpdsl.program.joint import Marginals
+from gpdsl.program.quadrature import Gaussian, Integral
+from gpdsl.program.rows import Scope
 
 from .problems import problem_of
 
@@ -228,6 +234,30 @@ def test_the_cheap_rule_adds_what_nodes_miss_and_says_when_it_is_not_enough(
         expected[n] = quad(lambda z, g=density: g(z) * norm.pdf(z), -9, 9, epsabs=1e-12)[0] - weights @ density(nodes)
     assert np.abs(expected).max() > 1e-6
     np.testing.assert_allclose(added[0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(("sd", "right", "plainly"), [(4.0, True, True), (7.0, True, False), (40.0, False, False)])
+def test_the_cheap_rule_is_right_where_its_error_falls_fast_enough(
+    sd: float, right: bool, plainly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean of a steep function at means near and far, against SciPy; every other node is not enough for all."""
+    means = np.array([0.0, -3.0, -25.0])
+    text = TWO.format(slope=1.0)
+    problem = problem_of(text, {"x": X[:3], "y": np.ones(3), "n": np.zeros(3, int)})
+    f = sp.Symbol("f", real=True)
+    with jax.enable_x64(True):
+        law = Gaussian((f,), [jnp.asarray(means)[None]], [{0: jnp.full((1, 3), sd)}])
+        integral = Integral(problem.program, law, (), Scope({}, problem.rows), 1 / (1 + sp.exp(-f)))
+        found, told = quick_integral(integral)
+        monkeypatch.setattr(fine_quadrature, "FALLING", (0.0, 0.0))
+        assert bool(quick_integral(integral)[1]) is plainly
+    assert bool(told) is right
+    expected = [
+        quad(lambda z, m=m: expit(m + sd * z) * norm.pdf(z), -12, 12, points=[-m / sd], limit=400, epsabs=1e-13)[0]
+        for m in means
+    ]
+    error = np.abs(np.asarray(found)[0] / expected - 1)
+    assert error.max() < 1e-6 if right else error.max() > 1e-9
 
 
 @pytest.mark.parametrize(

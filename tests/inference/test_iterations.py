@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.natural import refine as rules
 from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.refine import Progress, refine
 from gpdsl.inference.natural.site_starts import start_sites
-from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.natural.sites import Sites, coupled_sites, step_lengths
 from gpdsl.program.cache import jit
+from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows
 from tests.data.shared import shared_table
 from tests.inference.problems import problem_of
@@ -90,3 +94,37 @@ def test_hyperparameters_are_found_in_few_iterations(case: str, rng: np.random.G
     assert natural.choice.optimizer == "natural" and natural.message == "converged"
     assert natural.history[-1, 0] <= ITERATIONS
     assert natural.elbo > best.elbo - 1e-3
+
+
+@pytest.mark.parametrize("case", list(CASES)[:2])
+def test_what_is_left_is_told_from_the_length_of_the_last_step(
+    case: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer iterations than by the rule of three small gains alone, and no more left than the tolerance."""
+    name, read, init = CASES[case]
+    data = read(rng)
+    told = refined(name, data, init)
+    monkeypatch.setattr(rules, "FALLEN", np.inf)
+    patient = refined(name, data, init)
+    assert bool(told.done) and int(told.iterations) < int(patient.iterations)
+    assert float(patient.elbo) - float(told.elbo) < 1e-9 * len(data["x"])
+
+
+def test_the_length_of_a_step_is_that_of_the_fisher_metric(rng: np.random.Generator) -> None:
+    """Of Gaussians in natural parameters, whose metric is the curvature of the log normaliser; of rows and latents."""
+    linear, precision, step_linear, step_precision = rng.normal(size=(4, 3, 2)) + np.array([0, 3, 0, 0])[:, None, None]
+
+    def log_normaliser(natural: jax.Array) -> jax.Array:
+        return 0.5 * natural[0] ** 2 / natural[1] - 0.5 * jnp.log(natural[1])
+
+    with jax.enable_x64(True):
+        here = Sites(jnp.asarray(linear), jnp.asarray(precision))
+        there = Sites(jnp.asarray(linear + step_linear), jnp.asarray(precision + step_precision))
+        q = Marginals((here.linear / here.precision)[None], (1.0 / here.precision)[None])
+        found = step_lengths(q, here, there)
+        natural = jnp.stack([here.linear, here.precision], axis=-1).reshape(6, 2)
+        metric = np.asarray(jax.jit(jax.vmap(jax.hessian(log_normaliser)))(natural))
+    steps = np.stack([step_linear, step_precision], axis=-1).reshape(6, 2)
+    expected = np.einsum("na,nab,nb->n", steps, metric, steps).reshape(3, 2).sum(axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert bool(jnp.all(jnp.isnan(step_lengths(q, coupled_sites(here), coupled_sites(there)))))
