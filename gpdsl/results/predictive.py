@@ -22,7 +22,8 @@ from gpdsl.results.collapsed import collapsed
 from gpdsl.results.existence import degrees, existing, no_mean
 from gpdsl.results.integrals import is_steep
 from gpdsl.results.nodes import SPREAD_STEPS, joint_weights, nodes_of, weighted_nodes
-from gpdsl.results.quantiles import invert, mixture_of_normals
+from gpdsl.results.quantiles import invert, mixture_of_normals, quantile_of_smooth
+from gpdsl.results.slopes import MANY, THIN, Smooth
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.curves import Curve, curve
 from gpdsl.symbolic.kinks import bends, cuts_of
@@ -30,10 +31,6 @@ from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import Formula, has_external, latents_in
 
 ValuesOf = Callable[[sp.Expr], np.ndarray]
-
-
-THIN, MANY = 16, 128
-"""Of how many nodes one is looked at first, where there are so many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +116,9 @@ class Predictive:
         if exact is not None:
             return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
         average, (centre, spread) = self._average, self._around
+        smooth = Smooth.of(average.law, average.weights, centre.shape)
+        if smooth is not None:
+            return self._full(quantile_of_smooth(smooth, p, centre, spread))
         rough = None if average.thinned is None else average.thinned.cdf
         low, high, discrete = centre - 4 * spread, centre + 4 * spread, conditional.is_discrete(average.law)
         found = invert(average.cdf, p, low, high, discrete=discrete, rough=rough)

@@ -20,8 +20,10 @@ from gpdsl.results.cells import inverse
 from gpdsl.results.expectation import FEW, Beliefs
 from gpdsl.results.integrals import integrand_in
 from gpdsl.results.nodes import joint_weights, nodes_of
+from gpdsl.results.slopes import Smooth
 from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import has_external
 
 STEPS, CLOSE = 250, 1e-14
@@ -160,13 +162,24 @@ def mixture_of_normals(mean: Array, variance: Array, weights: Array, probability
     ends = mean + sd * ndtri(probability)
     if len(weights) == 1:
         return ends[0]
-    pi = np.asarray(weights).reshape(-1, *(1,) * (mean.ndim - 1))
-    width = np.maximum(sd.max(axis=0), np.finfo(float).tiny)
+    pi = np.asarray(weights)
+    smooth = Smooth.of(Law("Normal", {"mean": mean, "sd": np.maximum(sd, np.finfo(float).tiny)}), pi, mean.shape[1:])
+    assert smooth is not None
+    centre = np.tensordot(pi, mean, axes=1)
+    spread = np.sqrt(np.tensordot(pi, sd**2 + (mean - centre) ** 2, axes=1))
+    return quantile_of_smooth(smooth, probability, centre, spread)
 
-    def cdf(y: Array) -> Array:
-        return np.sum(pi * ndtr((y - mean) / np.maximum(sd, np.finfo(float).tiny)), axis=0)
 
-    return invert(cdf, probability, ends.min(axis=0) - 1e-6 * width, ends.max(axis=0) + 1e-6 * width)
+def quantile_of_smooth(smooth: Smooth, probability: float, centre: Array, spread: Array) -> np.ndarray:
+    """Quantiles of averages of smooth laws, from about where they are and how wide; shaped as these."""
+    shape, (centre, spread) = np.shape(centre), (np.ravel(each) for each in (centre, spread))
+    found, settled = smooth.quantile(probability, centre, spread)
+    left = np.flatnonzero(~settled)
+    if len(left):
+        some, ends = smooth.part(left), (centre[left] - 4 * spread[left], centre[left] + 4 * spread[left])
+        rough = None if some.thinned is None else some.thinned.cdf
+        found[left] = invert(some.cdf, probability, *ends, rough=rough)
+    return found.reshape(shape)
 
 
 def weighted_quantile(values: Array, weights: Array, probability: float, *, smooth: bool = False) -> np.ndarray:
