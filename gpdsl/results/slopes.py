@@ -21,7 +21,7 @@ Array = np.ndarray
 Curve = tuple[Array, Array, Array, Array]
 """A distribution function, its density, and two derivatives of that; [nodes, n], or [n] of an average."""
 
-THIN, MANY = 16, 128
+THIN, MANY = 16, 256
 """Of how many nodes one is looked at first, where there are so many."""
 
 AT_ONCE = 1 << 15
@@ -30,7 +30,7 @@ AT_ONCE = 1 << 15
 STEPS, FAR = 12, 2.0
 """From one place to the next, and how far one may lead, in standard deviations."""
 
-SETTLED, NOTHING = 3e-4, 1e-15
+SETTLED, NOTHING = 1e-3, 1e-15
 """Change of slope within a step, in shares, after which the next would change nothing; and rounding of an average."""
 
 
@@ -77,7 +77,7 @@ SMOOTH: Mapping[str, Callable[[Array, Mapping[str, Array]], Curve]] = {
 
 @dataclass(frozen=True, eq=False)
 class Smooth:
-    """Laws of a name in `SMOOTH`, their arguments [nodes or 1, n or 1], and the weights [nodes] of their average."""
+    """Laws of a name in `SMOOTH`, their arguments [n or 1, nodes or 1], and the weights [nodes] of their average."""
 
     name: str
     arguments: Mapping[str, Array]
@@ -86,20 +86,11 @@ class Smooth:
 
     @classmethod
     def of(cls, law: Law, weights: Array, shape: tuple[int, ...]) -> Smooth | None:
-        """Of a law whose arguments are [*weights, *shape], or [1, ...] along any; None where there is no such law."""
+        """Of a law whose arguments are [*weights, *shape]; None where there is no such law."""
         if law.name not in SMOOTH:
             return None
-        nodes, count = weights.size, int(np.prod(shape))
-
-        def flat(leaf: Array) -> Array:
-            leaf = np.asarray(leaf)
-            axes = weights.ndim
-            same = all(k == 1 or s == 0 for k, s in zip(leaf.shape[axes:], leaf.strides[axes:], strict=True))
-            kept = leaf[(..., *(slice(0, 1),) * len(shape))] if same else leaf
-            whole = np.broadcast_to(kept, (*weights.shape, *(kept.shape[axes:] if same else shape)))
-            return whole.reshape(nodes, 1 if same else count)
-
-        return cls(law.name, {name: flat(leaf) for name, leaf in law.arguments.items()}, weights.reshape(-1), count)
+        arguments = {name: _flat(np.asarray(leaf), weights.shape, shape) for name, leaf in law.arguments.items()}
+        return cls(law.name, arguments, weights.reshape(-1), int(np.prod(shape)))
 
     @cached_property
     def thinned(self) -> Smooth | None:
@@ -107,20 +98,22 @@ class Smooth:
         if self.weights.size < MANY:
             return None
         weights = self.weights[::THIN] / self.weights[::THIN].sum()
-        arguments = {name: leaf[::THIN] for name, leaf in self.arguments.items()}
+        arguments = {name: leaf if leaf.shape[1] == 1 else leaf[:, ::THIN] for name, leaf in self.arguments.items()}
         return Smooth(self.name, arguments, weights, self.count)
 
     def part(self, some: slice | Array) -> Smooth:
-        """Of some of the places."""
-        arguments = {n: leaf if leaf.shape[1] == 1 else leaf[:, some] for n, leaf in self.arguments.items()}
+        """Of some of the places, whose numbers then lie together."""
+        arguments = {
+            name: np.ascontiguousarray(leaf if leaf.shape[0] == 1 else leaf[some], float)
+            for name, leaf in self.arguments.items()
+        }
         return Smooth(self.name, arguments, self.weights, len(np.arange(self.count)[some]))
 
     def at(self, y: Float[Array, " n"]) -> Curve:
         """The average, and its derivatives."""
-        shape = len(self.weights), len(y)
-        given = {name: np.asarray(leaf, float) for name, leaf in self.arguments.items()}
-        curves = SMOOTH[self.name](y, given)
-        first, *rest = (self.weights @ np.broadcast_to(each, shape) for each in curves)
+        shape = len(y), len(self.weights)
+        curves = SMOOTH[self.name](y[:, None], self.arguments)
+        first, *rest = (np.broadcast_to(each, shape) @ self.weights for each in curves)
         return first, rest[0], rest[1], rest[2]
 
     def cdf(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -145,25 +138,38 @@ class Smooth:
         return place, settled
 
     def _stepped(self, probability: float, place: Array, spread: Array) -> tuple[Array, Array]:
+        """`quantile` of few places, of which those that are found are left alone."""
+        place, left, some = place.copy(), np.arange(self.count), self
         low, high = np.full(place.shape, -np.inf), np.full(place.shape, np.inf)
-        over = np.zeros(place.shape, bool)
         with np.errstate(all="ignore"):
             for _ in range(STEPS):
-                reached, density, slope, bend = self.at(place)
+                here, wide = place[left], FAR * spread[left]
+                reached, density, slope, bend = some.at(here)
                 lacking = reached - probability
-                low, high = np.where(lacking < 0, place, low), np.where(lacking > 0, place, high)
+                low, high = np.where(lacking < 0, here, low), np.where(lacking > 0, here, high)
                 step, settles = _step(lacking, density, slope, bend)
                 settles &= np.abs(lacking) < SETTLED * min(probability, 1.0 - probability)
                 settles |= np.abs(lacking) <= NOTHING * probability
-                step = np.clip(np.where(np.isfinite(step), step, 0.0), -FAR * spread, FAR * spread)
-                after = place + step
-                out = (after <= low) | (after >= high)
-                after = np.where(out & ~settles & np.isfinite(low + high), 0.5 * (low + high), after)
-                place = np.where(over, place, after)
-                over = over | settles
-                if over.all():
+                after = here + np.clip(np.where(np.isfinite(step), step, 0.0), -wide, wide)
+                outside = ~settles & ((after <= low) | (after >= high)) & np.isfinite(low + high)
+                place[left] = np.where(outside, 0.5 * (low + high), after)
+                left, low, high = left[~settles], low[~settles], high[~settles]
+                if not len(left):
                     break
-        return place, over
+                some = self.part(left) if settles.any() else some
+        return place, ~np.isin(np.arange(self.count), left)
+
+
+def _flat(leaf: Array, nodes: tuple[int, ...], places: tuple[int, ...]) -> Array:
+    """[*nodes, *places] as [places, nodes], with 1 along what it does not vary along."""
+    shape, sizes = (*nodes, *places), []
+    leaf, axes = np.broadcast_to(leaf, shape), len(nodes)
+    for own in (slice(0, axes), slice(axes, None)):
+        varies = any(k > 1 and s != 0 for k, s in zip(leaf.shape[own], leaf.strides[own], strict=True))
+        sizes.append(int(np.prod(shape[own])) if varies else 1)
+        if not varies:
+            leaf = leaf[(*(slice(None),) * (own.start or 0), *(slice(0, 1),) * len(shape[own]))]
+    return leaf.reshape(sizes).T
 
 
 def _step(lacking: Array, density: Array, slope: Array, bend: Array) -> tuple[Array, Array]:
