@@ -22,7 +22,7 @@ from gpdsl.results.collapsed import collapsed
 from gpdsl.results.existence import degrees, existing, no_mean
 from gpdsl.results.integrals import is_steep
 from gpdsl.results.nodes import SPREAD_STEPS, joint_weights, nodes_of, weighted_nodes
-from gpdsl.results.quantiles import invert, mixture_of_normals, quantile_of_smooth
+from gpdsl.results.quantiles import Around, invert, of_normals
 from gpdsl.results.slopes import MANY, THIN, Smooth
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.curves import Curve, curve
@@ -112,13 +112,11 @@ class Predictive:
             return np.argmax(reached, axis=-1) + 1.0
         if self._of_log is not None:
             return np.exp(self._of_log.quantile(p))
-        exact = self._normal
-        if exact is not None:
-            return self._full(mixture_of_normals(*exact, self.beliefs.weights, p))
+        if self._normals is not None:
+            return self._full(self._normals.quantile(p))
         average, (centre, spread) = self._average, self._around
-        smooth = Smooth.of(average.law, average.weights, centre.shape)
-        if smooth is not None:
-            return self._full(quantile_of_smooth(smooth, p, centre, spread))
+        if self._smooth is not None:
+            return self._full(Around(self._smooth, centre, spread).quantile(p))
         rough = None if average.thinned is None else average.thinned.cdf
         low, high, discrete = centre - 4 * spread, centre + 4 * spread, conditional.is_discrete(average.law)
         found = invert(average.cdf, p, low, high, discrete=discrete, rough=rough)
@@ -158,6 +156,15 @@ class Predictive:
                 law, weights = _coarser(law, weights, looked)
                 break
         return Average(law, joint_weights(weights, self.beliefs))
+
+    @cached_property
+    def _normals(self) -> Around | None:
+        return None if self._normal is None else of_normals(*self._normal, self.beliefs.weights)
+
+    @cached_property
+    def _smooth(self) -> Smooth | None:
+        average = self._average
+        return Smooth.of(average.law, average.weights, self._around[0].shape)
 
     @cached_property
     def _around(self) -> tuple[np.ndarray, np.ndarray]:

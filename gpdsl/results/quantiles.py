@@ -156,30 +156,39 @@ def _half_way(a: Array, b: Array, least: Array) -> Array:
     return np.where(apart, np.sign(a + b) * np.sqrt(small) * np.sqrt(large), 0.5 * a + 0.5 * b)
 
 
+class Around(NamedTuple):
+    """An average of smooth laws, about where it is and how wide: what all of its quantiles have in common."""
+
+    smooth: Smooth
+    centre: Array
+    spread: Array
+
+    def quantile(self, probability: float) -> np.ndarray:
+        """Shaped as the centre."""
+        smooth, centre, spread = self.smooth, np.ravel(self.centre), np.ravel(self.spread)
+        found, settled = smooth.quantile(probability, centre, spread)
+        left = np.flatnonzero(~settled)
+        if len(left):
+            some, ends = smooth.part(left), (centre[left] - 4 * spread[left], centre[left] + 4 * spread[left])
+            rough = None if some.thinned is None else some.thinned.cdf
+            found[left] = invert(some.cdf, probability, *ends, rough=rough)
+        return found.reshape(np.shape(self.centre))
+
+
+def of_normals(mean: Array, variance: Array, weights: Array) -> Around:
+    """The average sum_k w_k N(mean_k, variance_k); `mean` and `variance` are [K, ...]."""
+    mean, variance, pi = np.asarray(mean), np.asarray(variance), np.asarray(weights)
+    centre = np.tensordot(pi, mean, axes=1)
+    spread = np.sqrt(np.tensordot(pi, variance + (mean - centre) ** 2, axes=1))
+    law = Law("Normal", {"mean": mean, "sd": np.maximum(np.sqrt(variance), np.finfo(float).tiny)})
+    smooth = Smooth.of(law, pi, centre.shape)
+    assert smooth is not None
+    return Around(smooth, centre, spread)
+
+
 def mixture_of_normals(mean: Array, variance: Array, weights: Array, probability: float) -> np.ndarray:
     """Quantile of sum_k w_k N(mean_k, variance_k); `mean` and `variance` are [K, ...]."""
-    mean, sd = np.asarray(mean), np.sqrt(np.asarray(variance))
-    ends = mean + sd * ndtri(probability)
-    if len(weights) == 1:
-        return ends[0]
-    pi = np.asarray(weights)
-    smooth = Smooth.of(Law("Normal", {"mean": mean, "sd": np.maximum(sd, np.finfo(float).tiny)}), pi, mean.shape[1:])
-    assert smooth is not None
-    centre = np.tensordot(pi, mean, axes=1)
-    spread = np.sqrt(np.tensordot(pi, sd**2 + (mean - centre) ** 2, axes=1))
-    return quantile_of_smooth(smooth, probability, centre, spread)
-
-
-def quantile_of_smooth(smooth: Smooth, probability: float, centre: Array, spread: Array) -> np.ndarray:
-    """Quantiles of averages of smooth laws, from about where they are and how wide; shaped as these."""
-    shape, (centre, spread) = np.shape(centre), (np.ravel(each) for each in (centre, spread))
-    found, settled = smooth.quantile(probability, centre, spread)
-    left = np.flatnonzero(~settled)
-    if len(left):
-        some, ends = smooth.part(left), (centre[left] - 4 * spread[left], centre[left] + 4 * spread[left])
-        rough = None if some.thinned is None else some.thinned.cdf
-        found[left] = invert(some.cdf, probability, *ends, rough=rough)
-    return found.reshape(shape)
+    return of_normals(mean, variance, weights).quantile(probability)
 
 
 def weighted_quantile(values: Array, weights: Array, probability: float, *, smooth: bool = False) -> np.ndarray:

@@ -124,18 +124,24 @@ class Smooth:
         self, probability: float, centre: Float[Array, " n"], spread: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
         """Where it reaches a probability, and whether that was found, from about where and how wide it is."""
+        if len(self.weights) == 1 and self.name == "Normal":
+            mean, sd = (np.broadcast_to(self.arguments[name], (self.count, 1))[:, 0] for name in ("mean", "sd"))
+            return mean + sd * ndtri(probability), np.ones(self.count, bool)
         if self.thinned is None:
             start = centre + ndtri(probability) * spread
         else:
             start, settled = self.thinned.quantile(probability, centre, spread)
             start = np.where(settled, start, centre)
-        size = max(1, AT_ONCE // len(self.weights))
-        found = [
-            self.part(part)._stepped(probability, start[part], spread[part])
-            for part in (slice(first, first + size) for first in range(0, self.count, size))
-        ]
+        found = [part._stepped(probability, start[rows], spread[rows]) for rows, part in self._parts]
         place, settled = (np.concatenate(each) for each in zip(*found, strict=True))
         return place, settled
+
+    @cached_property
+    def _parts(self) -> list[tuple[slice, Smooth]]:
+        """Some places after the other, which all quantiles go through."""
+        size = max(1, AT_ONCE // len(self.weights))
+        places = [slice(first, first + size) for first in range(0, self.count, size)]
+        return [(each, self.part(each)) for each in places]
 
     def _stepped(self, probability: float, place: Array, spread: Array) -> tuple[Array, Array]:
         """`quantile` of few places, of which those that are found are left alone."""
