@@ -6,6 +6,7 @@ two arguments the first is the steeper one, along which a rule may be fine.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -121,11 +122,18 @@ class Integrand:
 
 def integrand_of(translator: Translator, expression: sp.Expr, latents: Sequence[sp.Symbol]) -> Integrand:
     """The expression in as few arguments as are found; in the latents where others than their symbols read them."""
-    plain = Integrand(expression, tuple((f, f) for f in latents), tuple(latents))
     refs = [translator.references.get(symbol) for symbol in expression.free_symbols]
-    if len(latents) > 1 and not any(ref is not None and ref.kind in {"external", "reduced"} for ref in refs):
+    read = any(ref is not None and ref.kind in {"external", "reduced"} for ref in refs)
+    return _integrand_of(expression, tuple(latents), read)
+
+
+@functools.lru_cache(maxsize=1024)
+def _integrand_of(expression: sp.Expr, latents: tuple[sp.Symbol, ...], read: bool) -> Integrand:
+    """Every prediction asks for the same again."""
+    plain = Integrand(expression, tuple((f, f) for f in latents), latents)
+    if len(latents) > 1 and not read:
         with suppress(NotPolynomial):  # too large to be looked through
-            plain = min((plain, *_rotated(expression, tuple(latents))), key=_second)
+            plain = min((plain, *_rotated(expression, latents)), key=_second)
     return _with_kinks(plain)
 
 

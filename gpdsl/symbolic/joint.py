@@ -7,6 +7,7 @@ and R the root of the readings' covariance, so that all that holds for independe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -121,10 +122,16 @@ def joint_expectation(
 
     Where all latents are correlated with each other (`coupled`), it is written in their covariances.
     """
-    if coupled:
-        return expectation(expression, latents, joint_moments_of(latents))
+    if coupled or not correlated(translator, latents):
+        return _expectation(expression, tuple(latents), coupled)
     behind = innovations(translator, latents)
     return expectation(expression.xreplace(dict(behind.substitution)), behind.latents, behind.moments)
+
+
+@functools.lru_cache(maxsize=1024)
+def _expectation(expression: sp.Expr, latents: tuple[sp.Symbol, ...], coupled: bool) -> sp.Expr | None:
+    """Every prediction asks for the same again."""
+    return expectation(expression, latents, joint_moments_of(latents) if coupled else moments_of(latents))
 
 
 def sums_needed(translator: Translator, latents: Sequence[sp.Symbol]) -> set[str]:
