@@ -174,7 +174,7 @@ class Beliefs:
     def closed(self, expression: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Expr | None:
         """The expectation of an expression by these latents, in their moments; None where it has no formula."""
         coupled, translator = self.marginals.covariance is not None, self.program.translator
-        return joint_expectation(translator, pull_exponentials(expression), latents, coupled)
+        return joint_expectation(translator, pull_exponentials(expression), latents, coupled, probits=True)
 
     def integral(
         self, integrand: Integrand, keys: tuple[str, ...], given: Mapping[sp.Symbol, Array] = MappingProxyType({})

@@ -13,14 +13,16 @@ from jaxtyping import Float
 from gpdsl.lowering.table import align
 from gpdsl.program.rows import gathered
 from gpdsl.results.samples import shape_of
-from gpdsl.symbolic.closed import expectation
+from gpdsl.symbolic.functions import log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
-from gpdsl.symbolic.joint import correlated
+from gpdsl.symbolic.joint import correlated, independent_expectation
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import latents_in
 
 if TYPE_CHECKING:
     from gpdsl.results.expectation import Beliefs
+
+HALF = sp.Rational(1, 2)
 
 OPERATIONS, POWERS = 256, 64
 """Of a formula that is evaluated here, and up to which power: a larger one is compiled."""
@@ -67,15 +69,17 @@ def polynomial_mean(
 def _closed(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> sp.Expr | None:
     """The expectation by independent latents in their moments, where it is a polynomial of few operations."""
     pulled = pull_exponentials(expression)
-    formula = expectation(pulled, latents, moments_of(latents)) if latents else expression
+    formula = independent_expectation(pulled, latents, False, True) if latents else expression
     return formula if formula is not None and _is_plain(formula) else None
 
 
 def _is_plain(formula: sp.Expr) -> bool:
     nodes = list(sp.preorder_traversal(formula))
     return len(nodes) <= OPERATIONS and all(
-        isinstance(each, sp.Add | sp.Mul | sp.Symbol | sp.Number)
+        isinstance(each, sp.Add | sp.Mul | sp.Symbol | sp.Number | ndtr | log_ndtr_interval)
         or (isinstance(each, sp.Pow) and each.exp.is_Integer and 0 < int(each.exp) <= POWERS)
+        or (isinstance(each, sp.Pow) and each.exp == -HALF and each.base.is_positive)
+        or (isinstance(each, sp.exp) and isinstance(each.args[0], log_ndtr_interval))
         for each in nodes
     )
 

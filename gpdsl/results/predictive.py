@@ -97,6 +97,9 @@ class Predictive:
         if self.law.levels:
             chances = self.mean()
             return chances * (1.0 - chances)
+        if self.law.name == "Bernoulli":
+            one, none = self._chances
+            return self._full(one * none)
         mean, spread = laws.mean(self.law), laws.variance(self.law)
         if mean is None or spread is None:
             return self._existing(self._moments()[1])
@@ -112,6 +115,8 @@ class Predictive:
             return np.argmax(reached, axis=-1) + 1.0
         if self._of_log is not None:
             return np.exp(self._of_log.quantile(p))
+        if self.law.name == "Bernoulli":
+            return self._full(np.where(self._chances[1] >= p, 0.0, 1.0))
         if self._normals is not None:
             return self._full(self._normals.quantile(p))
         average, (centre, spread) = self._average, self._around
@@ -135,6 +140,12 @@ class Predictive:
             return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
         below = self._average.cdf(y, reached=above != reached)
         return self._full(np.clip(1.0 - below if above else below, 0.0, 1.0))
+
+    @property
+    def _chances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of a Bernoulli output, how probable 1 is, and 0."""
+        one, none = ex.means_of(self.beliefs, laws.chances(self.law), self.keys)
+        return one, none
 
     @cached_property
     def _of_log(self) -> Predictive | None:

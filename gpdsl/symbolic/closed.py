@@ -138,6 +138,25 @@ def expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Mome
         return None
 
 
+def probit_expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
+    """E[c Phi(w)] of a w that is linear in the latents, Phi(E[w] / sqrt(1 + Var[w])), and of an interval between two.
+
+    Phi(w) is how probable it is that w is above a standard normal number, which only makes w wider. The intervals are
+    those of `log_ndtr_interval` between such functions with the same slopes. None of all else.
+    """
+    factor, rest = expression.as_independent(*latents, as_Add=False)
+    inside = rest.args[0] if isinstance(rest, sp.exp) else rest
+    if not isinstance(inside, (log_ndtr, log_ndtr_interval) if isinstance(rest, sp.exp) else ndtr):
+        return None
+    slopes = [{f: sp.diff(place, f) for f in latents} for place in inside.args]
+    if any(slope.has(*latents) for slope in slopes[0].values()) or slopes[0] != slopes[-1]:
+        return None
+    each = slopes[0]
+    variance = sp.Add(*[each[f] * each[g] * moments.between(f, g) for f in latents for g in latents])
+    wider = [place.xreplace(dict(moments.mean)) / sp.sqrt(1 + variance) for place in inside.args]
+    return factor * (ndtr(wider[0]) if len(wider) == 1 else sp.exp(log_ndtr_interval(*wider)))
+
+
 def smooth_pieces(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> list[tuple[sp.Expr, Region]] | None:
     """An expression by regions without conditions in them; None where data decide, or where it has no such form."""
     budget, found = Budget(), list[tuple[sp.Expr, Region]]()

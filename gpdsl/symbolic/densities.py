@@ -229,6 +229,13 @@ def success_probability(a: Mapping[str, Any], logistic: Callable = sigmoid, norm
     return normal(a["probit"]) if "probit" in a else a["p"]
 
 
+def failure_probability(a: Arguments) -> Formula:
+    """The rest, in which nothing cancels where it is small."""
+    if "logit" in a:
+        return sigmoid(-a["logit"])
+    return ndtr(-a["probit"]) if "probit" in a else 1 - a["p"]
+
+
 def _success(a: Values) -> Array:
     return np.asarray(success_probability(a, special.expit, special.ndtr))
 

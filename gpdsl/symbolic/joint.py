@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from gpdsl.symbolic.closed import expectation
+from gpdsl.symbolic.closed import expectation, probit_expectation
 from gpdsl.symbolic.gaussian import Moments, joint_moments_of, moments_of
 from gpdsl.symbolic.readings import added
 from gpdsl.symbolic.translate import Translator
@@ -116,22 +116,33 @@ def innovations(translator: Translator, latents: Sequence[sp.Symbol]) -> Innovat
 
 
 def joint_expectation(
-    translator: Translator, expression: sp.Expr, latents: Sequence[sp.Symbol], coupled: bool = False
+    translator: Translator,
+    expression: sp.Expr,
+    latents: Sequence[sp.Symbol],
+    coupled: bool = False,
+    probits: bool = False,
 ) -> sp.Expr | None:
     """E[expression] in the readings' means, variances and roots of covariances; None outside the closed family.
 
-    Where all latents are correlated with each other (`coupled`), it is written in their covariances.
+    Where all latents are correlated with each other (`coupled`), it is written in their covariances. The family holds
+    `probits` where these are asked for.
     """
     if coupled or not correlated(translator, latents):
-        return _expectation(expression, tuple(latents), coupled)
+        return independent_expectation(expression, tuple(latents), coupled, probits)
     behind = innovations(translator, latents)
-    return expectation(expression.xreplace(dict(behind.substitution)), behind.latents, behind.moments)
+    moved = expression.xreplace(dict(behind.substitution))
+    found = expectation(moved, behind.latents, behind.moments)
+    return probit_expectation(moved, behind.latents, behind.moments) if found is None and probits else found
 
 
 @functools.lru_cache(maxsize=1024)
-def _expectation(expression: sp.Expr, latents: tuple[sp.Symbol, ...], coupled: bool) -> sp.Expr | None:
-    """Every prediction asks for the same again."""
-    return expectation(expression, latents, joint_moments_of(latents) if coupled else moments_of(latents))
+def independent_expectation(
+    expression: sp.Expr, latents: tuple[sp.Symbol, ...], coupled: bool, probits: bool
+) -> sp.Expr | None:
+    """The same of latents that are independent of each other, or `coupled`: every prediction asks for it again."""
+    moments = joint_moments_of(latents) if coupled else moments_of(latents)
+    found = expectation(expression, latents, moments)
+    return probit_expectation(expression, latents, moments) if found is None and probits else found
 
 
 def sums_needed(translator: Translator, latents: Sequence[sp.Symbol]) -> set[str]:

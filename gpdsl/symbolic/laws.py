@@ -12,7 +12,7 @@ from typing import Any
 import sympy as sp
 
 from gpdsl.symbolic.conditions import choose, less, less_equal
-from gpdsl.symbolic.densities import DENSITIES, IMPOSSIBLE
+from gpdsl.symbolic.densities import DENSITIES, IMPOSSIBLE, failure_probability, success_probability
 from gpdsl.symbolic.functions import absolute, lgamma, log1p, log_ndtr, log_ndtr_interval, logsumexp, softplus
 from gpdsl.symbolic.stable import TAILS, logistic_between
 
@@ -151,6 +151,11 @@ def elements(law: Law) -> tuple[Law, ...]:
 def log_probabilities(law: Law) -> tuple[sp.Expr, ...]:
     """Log probability of each level of a Categorical or Ordinal law."""
     return LEVELS[law.name](law.arguments)
+
+
+def chances(law: Law) -> tuple[sp.Expr, sp.Expr]:
+    """How probable 1 is of a Bernoulli law, and 0, in which nothing cancels where it is small."""
+    return success_probability(law.arguments), failure_probability(law.arguments)
 
 
 def observed_level(indicators: Sequence[sp.Expr], law: Law) -> sp.Expr:
