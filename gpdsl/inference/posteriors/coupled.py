@@ -26,7 +26,7 @@ from scipy.linalg.lapack import dpstrf
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView, views, whitened_marginals
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.posteriors.features import RowFeatures, prior_covariances
+from gpdsl.inference.posteriors.features import Features, RowFeatures, prior_covariances
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import functionals_at, prior_means
@@ -82,17 +82,61 @@ def joint_marginals(
     rows: Rows,
     seen: Sequence[GroupView],
     posterior: Sequence[Whitened],
+    *,
+    in_blocks: bool = False,
 ) -> Marginals:
-    """Means and covariances of all that is read of the latents at each row: SAVIGP eqs. 21 to 23 with full V_n."""
+    """Means and covariances of all that is read of the latents at each row: SAVIGP eqs. 21 to 23 with full V_n.
+
+    What they are products of is large: `in_blocks` of rows it stays near the processor.
+    """
     means = []
     for view, q in zip(seen, posterior, strict=True):
         part = _features(view, q.mean.shape[-1])
         mean = jnp.einsum(f"{part.axes},jm->nrj", part.phi, jnp.asarray(q.mean)[0]) * jnp.sqrt(part.scale)
         means.append(mean.reshape(mean.shape[0], -1))
-    mean, loaded = jnp.concatenate(means, axis=1), loadings_of(seen, posterior)
+    mean = jnp.concatenate(means, axis=1)
     mean = mean + prior_means(program.evaluator, program.groups, parameters, rows, mean.shape[0])
-    covariance = loaded @ jnp.swapaxes(loaded, 1, 2) + unexplained(seen, mean)
+    products = _in_blocks if in_blocks and _divides(seen) else _products
+    covariance = products(seen, posterior) + unexplained(seen, mean)
     return Marginals(mean[None], jnp.diagonal(covariance, axis1=1, axis2=2)[None], covariance[None])
+
+
+ROWS_AT_ONCE = 32
+"""Rows whose loadings are in memory together."""
+
+
+def _products(seen: Sequence[GroupView], posterior: Sequence[Whitened]) -> Float[Array, "rows columns columns"]:
+    loaded = loadings_of(seen, posterior)
+    return loaded @ jnp.swapaxes(loaded, 1, 2)
+
+
+def _divides(seen: Sequence[GroupView]) -> bool:
+    """Whether rows come in full blocks, and are told apart by their features alone."""
+    features = [view.features for view in seen]
+    if any(isinstance(each, RowFeatures) for each in features):
+        return False
+    counts = {_features(view).phi.shape[-2] for view in seen}
+    return all(count > ROWS_AT_ONCE and count % ROWS_AT_ONCE == 0 for count in counts)
+
+
+def _in_blocks(seen: Sequence[GroupView], posterior: Sequence[Whitened]) -> Float[Array, "rows columns columns"]:
+    """The products, of some rows after the other."""
+
+    def of_block(start: Array) -> Array:
+        return _products([_some_rows(view, start) for view in seen], posterior)
+
+    count = _features(seen[0]).phi.shape[-2]
+    blocks = jax.lax.map(of_block, jnp.arange(0, count, ROWS_AT_ONCE))
+    return blocks.reshape(count, *blocks.shape[2:])
+
+
+def _some_rows(view: GroupView, start: Array) -> GroupView:
+    """The features of a block of rows, for each reading."""
+    assert isinstance(view.features, Features)
+    readings = len(view.group.readings.all)
+    phi = view.features.phi.reshape(view.features.phi.shape[0], readings, -1, view.features.phi.shape[-1])
+    part = jax.lax.dynamic_slice_in_dim(phi, start, ROWS_AT_ONCE, axis=2)
+    return replace(view, features=replace(view.features, phi=part.reshape(len(phi), -1, phi.shape[-1])))
 
 
 def marginals_of(
@@ -103,8 +147,9 @@ def marginals_of(
     posterior: Sequence[Whitened],
 ) -> Marginals:
     """Marginals under one Gaussian of all latents where the program is coupled, else under one of each group."""
-    of = joint_marginals if program.coupled else whitened_marginals
-    return of(program, parameters, rows, seen, posterior)
+    if program.coupled:
+        return joint_marginals(program, parameters, rows, seen, posterior, in_blocks=True)
+    return whitened_marginals(program, parameters, rows, seen, posterior)
 
 
 def loadings_of(seen: Sequence[GroupView], posterior: Sequence[Whitened]) -> Float[Array, "rows columns R"]:
