@@ -64,7 +64,8 @@ def _logistic(y: Array, a: Mapping[str, Array]) -> Curve:
     rate = 1.0 / a["scale"]
     share = expit((y - a["mean"]) * rate)
     density = share * (1.0 - share) * rate
-    return share, density, density * (1.0 - 2.0 * share) * rate, density * (1.0 - 6.0 * share + 6.0 * share**2) * rate**2
+    bend = density * (1.0 - 6.0 * share + 6.0 * share**2) * rate**2
+    return share, density, density * (1.0 - 2.0 * share) * rate, bend
 
 
 SMOOTH: Mapping[str, Callable[[Array, Mapping[str, Array]], Curve]] = {
@@ -118,7 +119,7 @@ class Smooth:
 
     def cdf(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
         """The average alone."""
-        return self.at(y)[0]
+        return self.at(np.asarray(y))[0]
 
     def quantile(
         self, probability: float, centre: Float[Array, " n"], spread: Float[Array, " n"]

@@ -44,7 +44,7 @@ def _log_ndtr_interval(a: Value, b: Value) -> Value:
 
 def _power(base: Value, exponent: Value) -> Value:
     """Squares, roots and reciprocals are several times quicker than powers."""
-    quick = QUICK_POWERS.get(exponent) if np.isscalar(exponent) else None
+    quick = QUICK_POWERS.get(float(exponent)) if isinstance(exponent, float) else None
     return np.power(base, exponent) if quick is None else quick(base)
 
 
@@ -131,9 +131,7 @@ def _steps(expression: sp.Expr) -> tuple[tuple[Callable[..., Value] | None, tupl
     return tuple(steps)
 
 
-def _step(
-    node: sp.Basic, visit: Callable[[sp.Basic], int]
-) -> tuple[Callable[..., Value] | None, tuple[int, ...], Any]:
+def _step(node: sp.Basic, visit: Callable[[sp.Basic], int]) -> tuple[Callable[..., Value] | None, tuple[int, ...], Any]:
     if isinstance(node, sp.Symbol):
         return None, (), node
     if isinstance(node, sp.Number | sp.NumberSymbol):

@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy as sp
+from scipy.special import ndtr
 
 import gpdsl
 from gpdsl.inference.layered import predictive
+from gpdsl.inference.posteriors import coupled
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.reuse import forget
@@ -251,3 +253,34 @@ def test_numbers_that_an_expression_does_not_read_are_not_asked_for() -> None:
     np.testing.assert_array_equal(alone[0], beside[0])
     mean = ex.mean_of(beliefs, d, ())
     np.testing.assert_allclose(beside[1][0], 2 * numbers * mean, rtol=1e-13)
+
+
+def test_coupled_latents_in_blocks_of_rows_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    latents = "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(1, 2 * RBF(2))\n"
+    text = f"input x : real\noutput y : real\n{latents}y ~ Normal(f * g, 0.3)\n"
+    x = np.linspace(0, 3, 14)
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.sin(x)}, steps=4, posterior="coupled")
+    found = []
+    for size in (32, 16, 1 << 20):
+        monkeypatch.setattr(coupled, "ROWS_AT_ONCE", size)
+        forget()
+        found.append(fit.predict({"x": np.linspace(-1, 4, 128)}).beliefs.marginals)
+    for each in found[:2]:
+        np.testing.assert_allclose(each.covariance, found[2].covariance, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(each.mean, found[2].mean, rtol=1e-12, atol=1e-13)
+
+
+def test_levels_of_probits_compile_nothing() -> None:
+    text = "index c in 1..3\nparam cut : ordered[2] = [-0.5, 0.8]\ninput x : real\noutput y : ordinal[c]\n"
+    fit = gpdsl.compile(f"{text}latent f(x) ~ GP(0, RBF(1))\ny ~ Ordinal(probit = f, cutpoints = cut)\n").fit(
+        {"x": np.linspace(0, 3, 12), "y": np.arange(12) % 3 + 1}, steps=3
+    )
+    predicted = fit.predict({"x": np.linspace(0, 3, 5)})
+    mean, sd = predicted.mean("f"), predicted.sd("f")
+    with compilations() as compiled:
+        chances = predicted.mean("y")
+    assert not compiled
+    wide = np.sqrt(1 + sd**2)
+    below = np.stack([ndtr((cut - mean) / wide) for cut in fit.parameters["cut"]])
+    expected = np.stack([below[0], below[1] - below[0], 1 - below[1]], axis=-1)
+    np.testing.assert_allclose(chances, expected, rtol=1e-12)

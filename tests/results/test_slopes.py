@@ -1,0 +1,104 @@
+"""Quantiles of averages of smooth laws: derivatives by differences, places by bisection, and what they cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import gpdsl
+from gpdsl.results.quantiles import Around
+from gpdsl.results.slopes import SMOOTH, Smooth
+from gpdsl.symbolic.laws import Law
+
+SCALES = {"Normal": "sd", "StudentT": "scale", "Logistic": "scale"}
+REFERENCES: dict[str, Any] = {
+    "Normal": lambda a: stats.norm(a["mean"], a["sd"]),
+    "StudentT": lambda a: stats.t(a["df"], a["mean"], a["scale"]),
+    "Logistic": lambda a: stats.logistic(a["mean"], a["scale"]),
+}
+
+
+def law_of(name: str, nodes: int, places: int, width: float, seed: int = 0) -> Law:
+    generator = np.random.default_rng(seed)
+    mean = generator.standard_normal((nodes, 1, places))
+    more = {"df": np.broadcast_to(3.5, mean.shape)} if name == "StudentT" else {}
+    return Law(name, {"mean": mean, SCALES[name]: width * np.exp(0.1 * mean), **more})
+
+
+def around(law: Law, nodes: int, places: int) -> Around:
+    weights = np.random.default_rng(1).dirichlet(np.ones(nodes)).reshape(nodes, 1)
+    smooth = Smooth.of(law, weights, (places,))
+    assert smooth is not None
+    mean = np.tensordot(weights, law.arguments["mean"], axes=2)
+    return Around(smooth, mean, np.full(places, 1.5))
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_curves_are_a_distribution_function_and_its_derivatives(name: str) -> None:
+    y, h = np.linspace(-4, 5, 31)[:, None], 1e-4
+    given = {"mean": np.array([[0.3, -1.0]]), SCALES[name]: np.array([[0.7, 2.0]]), "df": np.array([[3.5, 3.5]])}
+    curves = SMOOTH[name](y, given)
+    known = REFERENCES[name](given)
+    np.testing.assert_allclose(curves[0], known.cdf(y), rtol=1e-12)
+    np.testing.assert_allclose(curves[1], known.pdf(y), rtol=1e-12)
+    beside = [SMOOTH[name](y + step, given) for step in (h, -h)]
+    for order in (1, 2):
+        slope = (beside[0][order] - beside[1][order]) / (2 * h)
+        np.testing.assert_allclose(curves[order + 1], slope, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [1.0, 0.1, 1e-3])
+@pytest.mark.parametrize("nodes", [3, 300])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_places_are_where_bisection_finds_them(name: str, nodes: int, width: float) -> None:
+    """Of nodes far apart beside their width too, where a step leads anywhere."""
+    law = law_of(name, nodes, 4, width)
+    whole = around(law, nodes, 4)
+    for p in (1e-3, 0.3, 0.95):
+        found = whole.quantile(p)
+        for place in range(4):
+            one = {each: leaf[:, 0, place] for each, leaf in law.arguments.items()}
+            share = lambda y, one=one: float(whole.smooth.weights @ REFERENCES[name](one).cdf(y)) - p  # noqa: B023, E731
+            expected = optimize.brentq(share, -500, 500, xtol=1e-14, rtol=1e-14)
+            assert abs(share(found[place])) <= 1e-11
+            assert found[place] == pytest.approx(expected, abs=1e-11)
+
+
+def test_numbers_that_do_not_vary_are_kept_once() -> None:
+    mean = np.random.default_rng(0).standard_normal((300, 1, 5))
+    apart = Law("Normal", {"mean": mean, "sd": np.full(mean.shape, 0.4)})
+    once = Law("Normal", {"mean": mean, "sd": np.broadcast_to(0.4, mean.shape)})
+    by_place = Law("Normal", {"mean": mean, "sd": np.broadcast_to(np.full(5, 0.4), mean.shape)})
+    assert [around(law, 300, 5).smooth.arguments["sd"].shape for law in (apart, once, by_place)] == [
+        (5, 300), (1, 1), (5, 1)
+    ]  # fmt: skip
+    found = [around(law, 300, 5).quantile(0.9) for law in (apart, once, by_place)]
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-14)
+
+
+def test_few_evaluations_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs as much as all nodes: a search by values alone takes some twenty of them."""
+    law, seen = law_of("Normal", 2048, 50, 0.3), []
+    at = Smooth.at
+    monkeypatch.setattr(Smooth, "at", lambda self, y: (seen.append(len(self.weights) * len(y)), at(self, y))[1])
+    around(law, 2048, 50).quantile(0.05)
+    assert sum(seen) < 4 * 2048 * 50
+
+
+@pytest.mark.parametrize("call", ["Bernoulli(probit = 4*f)", "Bernoulli(logit = 4*f)"])
+def test_what_is_rare_keeps_its_digits_in_binary_outputs(call: str) -> None:
+    """1 - p has none where p is 1 but for rounding."""
+    x = np.linspace(0, 3, 20)
+    model = gpdsl.compile(f"input x : real\noutput y : binary\nlatent f(x) ~ GP(2, RBF(1))\ny ~ {call}\n")
+    predicted = model.fit({"x": x, "y": np.ones(20)}, steps=5).predict({"x": x})
+    mean, sd = predicted.mean("f"), predicted.sd("f")
+    z = np.linspace(-12, 12, 40_001)
+    law = stats.norm if "probit" in call else stats.logistic
+    weight = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
+    shares = [law.cdf(sign * 4 * (mean[:, None] + sd[:, None] * z)) @ weight for sign in (1, -1)]
+    np.testing.assert_allclose(predicted.variance("y"), shares[0] * shares[1], rtol=1e-9)
+    for p in (0.01, 0.5, 0.999):
+        np.testing.assert_array_equal(predicted.quantile("y", p), np.where(shares[1] >= p, 0.0, 1.0))
