@@ -15,7 +15,7 @@ import sympy as sp
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.layered import predictive
+from gpdsl.inference.layered import interpolated, predictive
 from gpdsl.inference.posteriors import coupled
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
@@ -284,3 +284,52 @@ def test_levels_of_probits_compile_nothing() -> None:
     below = np.stack([ndtr((cut - mean) / wide) for cut in fit.parameters["cut"]])
     expected = np.stack([below[0], below[1] - below[0], 1 - below[1]], axis=-1)
     np.testing.assert_allclose(chances, expected, rtol=1e-12)
+
+
+UNCERTAIN = """\
+input x : real
+output y : real
+row xt ~ Normal(x, 0.2)
+latent f(xt) ~ GP(0, KERNEL)
+y ~ Normal(f, 0.3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (UNCERTAIN.replace("KERNEL", "RBF(1)"), [True]),
+        (UNCERTAIN.replace("KERNEL", "Matern32(0.5)"), [False]),
+        (UNCERTAIN.replace("KERNEL", "RBF(0.02)"), [False]),
+        (LAYERS, [True]),
+    ],
+    ids=["smooth", "rough", "short", "layers"],
+)
+def test_passes_from_few_are_those_of_all(text: str, right: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the moments are no polynomial, all passes are computed."""
+    fit, found, seen, cond = fitted(text), [], list[bool](), jax.lax.cond
+
+    def watched(holds: Any, *branches: Any) -> Any:
+        jax.debug.callback(lambda each: seen.append(bool(each)), holds)
+        return cond(holds, *branches)
+
+    monkeypatch.setattr(jax.lax, "cond", watched)
+    for points in (interpolated.points_for, lambda passes: 0):
+        monkeypatch.setattr(predictive, "points_for", points)
+        forget()
+        p = fit.predict(NEW)
+        found.append((p.mean("y"), p.sd("y"), p.quantile("y", 0.1)))
+    jax.effects_barrier()
+    assert set(seen) == set(right)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_passes_that_differ_in_more_than_a_number_are_all_computed() -> None:
+    """Of a latent of another latent, or of two row variables, no polynomial in one number is asked for."""
+    program = problem_of(LAYERS, {"x": np.linspace(0, 1, 4), "y": np.zeros(4)}).program
+    layers = predictive.Predicted(program, program.sharp)
+    columns = {name: interpolated.column_of(layers, group) for group in program.groups for name in group.names}
+    assert columns["w"] is None
+    assert columns["f"] is None
+    assert columns["h"] == next(group.start for group in program.groups if "w" in group.names)

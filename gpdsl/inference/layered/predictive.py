@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
+from gpdsl.inference.layered.interpolated import column_of, interpolated, points_for
 from gpdsl.inference.layered.joint import composed, covariances, drawn_together
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice
@@ -93,8 +94,11 @@ class Predicted(Layers):
 
     With a(x) = V' L^-1 k(z, x) for Kuu = L L' the variance is k(x, x) - sum_i c_i a_i(x)^2: one product of matrices for
     each latent, where features and what the posterior makes of them would be a triangular solve and another product.
-    Many points are taken `POINTS_AT_ONCE`.
+    Many points are taken `POINTS_AT_ONCE`; where all that passes differ in is one number, the `normals` [S, latents] of
+    the passes are, moments at some of its values tell those at all (`interpolated`).
     """
+
+    normals: Float[np.ndarray, "S latents"] | None = field(default=None, compare=False)
 
     def _unscaled(
         self,
@@ -118,8 +122,21 @@ class Predicted(Layers):
             variance = prior_variances(group, kernel, read) - jnp.einsum("lk,lkn->ln", told, along**2)
             return jnp.einsum("lk,lkn->ln", along_mean, along), jnp.maximum(variance, 0.0)
 
-        mean, variance = _in_blocks(moments, functionals_at(group, group.readings.all, rows))
+        at = functionals_at(group, group.readings.all, rows)
+        deviates = self._deviates(group, at)
+        if deviates is None:
+            mean, variance = _in_blocks(moments, at)
+        else:
+            mean, variance = interpolated(partial(_in_blocks, moments), at, deviates)
         return mean[None], variance[None], None
+
+    def _deviates(self, group: Group, at: Functionals) -> Float[np.ndarray, " S"] | None:
+        """The one number that the arguments of a group differ in, in all passes, where moments at few of them do."""
+        column = column_of(self, group)
+        if column is None or self.normals is None or not points_for(len(self.normals)):
+            return None
+        plain = isinstance(at, Values) and at.points.dtype == self.normals.dtype
+        return self.normals[:, column] if plain else None
 
 
 POINTS_AT_ONCE = 256
@@ -172,9 +189,9 @@ class Layered(Posterior):
 
         The passes are the same for every row: what is said of a row depends on no other.
         """
-        (posterior, inducing), layers = numbers, Predicted(program, program.sharp)
-        dtype = jax.tree.leaves(inducing)[0].dtype
-        shared = jnp.asarray(passes(program, self.densities)[0], dtype)[:, None]
+        (posterior, inducing), known = numbers, passes(program, self.densities)[0]
+        layers, dtype = Predicted(program, program.sharp, normals=known), jax.tree.leaves(inducing)[0].dtype
+        shared = jnp.asarray(known, dtype)[:, None]
         normals = jnp.broadcast_to(shared, (len(shared), row_count(rows), program.latents))
         white = {}
         for place, group in enumerate(program.groups):
