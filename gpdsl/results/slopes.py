@@ -114,7 +114,8 @@ class Smooth:
         """The average, and its derivatives."""
         shape = len(y), len(self.weights)
         curves = SMOOTH[self.name](y[:, None], self.arguments)
-        first, *rest = (np.broadcast_to(each, shape) @ self.weights for each in curves)
+        whole = (each if each.shape == shape else np.broadcast_to(each, shape) for each in curves)
+        first, *rest = (each @ self.weights for each in whole)
         return first, rest[0], rest[1], rest[2]
 
     def cdf(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
