@@ -327,7 +327,7 @@ def test_passes_from_few_are_those_of_all(text: str, right: list[bool], monkeypa
 
 def test_passes_that_differ_in_more_than_a_number_are_all_computed() -> None:
     """Of a latent of another latent, or of two row variables, no polynomial in one number is asked for."""
-    program = problem_of(LAYERS, {"x": np.linspace(0, 1, 4), "y": np.zeros(4)}).program
+    program = fitted(LAYERS).program
     layers = predictive.Predicted(program, program.sharp)
     columns = {name: interpolated.column_of(layers, group) for group in program.groups for name in group.names}
     assert columns["w"] is None
