@@ -107,16 +107,21 @@ def evaluate(expression: sp.Expr, values: Mapping[sp.Symbol, Value]) -> Value:
     """The value of an expression whose symbols have these values; NaN or infinite where it has none."""
     found: list[Value] = []
     with np.errstate(all="ignore"):
-        for function, places, known in _steps(expression):
+        for function, places, known, over in _steps(expression):
             found.append(values[known] if function is None else function(*[found[k] for k in places]))
+            for k in over:
+                found[k] = None
     return found[-1]
 
 
 @functools.lru_cache(maxsize=1024)
-def _steps(expression: sp.Expr) -> tuple[tuple[Callable[..., Value] | None, tuple[int, ...], Any], ...]:
+def _steps(
+    expression: sp.Expr,
+) -> tuple[tuple[Callable[..., Value] | None, tuple[int, ...], Any, tuple[int, ...]], ...]:
     """What is computed after what, each part of an expression once: functions of what stands at places before.
 
-    No function stands for a symbol, whose value is asked for.
+    No function stands for a symbol, whose value is asked for. Last are the places that no later one reads: their memory
+    is used again, where that of a whole expression would go back to the system, and come from there at the next call.
     """
     steps: list[tuple[Callable[..., Value] | None, tuple[int, ...], Any]] = []
     places: dict[sp.Basic, int] = {}
@@ -128,7 +133,11 @@ def _steps(expression: sp.Expr) -> tuple[tuple[Callable[..., Value] | None, tupl
         return places[node]
 
     visit(expression)
-    return tuple(steps)
+    last = {place: number for number, step in enumerate(steps) for place in step[1]}
+    over: list[list[int]] = [[] for _ in steps]
+    for place, number in last.items():
+        over[number].append(place)
+    return tuple((*step, tuple(each)) for step, each in zip(steps, over, strict=True))
 
 
 def _step(node: sp.Basic, visit: Callable[[sp.Basic], int]) -> tuple[Callable[..., Value] | None, tuple[int, ...], Any]:
