@@ -70,6 +70,7 @@ def called_in(text: str) -> Iterator[tuple[str, str]]:
 # Model files: read with a limit, since a path may lead to anything.
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".npz")
+SAVED = ".gpfit"
 LARGEST = 4 * MAX_CHARACTERS
 """Bytes: of a text with too many characters enough is read to say so."""
 
@@ -88,6 +89,9 @@ def read_exactly(path: str | Path) -> str:
         if Path(path).suffix.lower() in TABLES:
             then = f"`gpdsl new --data {path}` writes a first model of it, and `--data {path}` gives it to a model"
             raise GpdslError(f"{path}: it is a table by its name, not the text of a model; {then}")
+        if Path(path).suffix.lower() == SAVED:
+            then = f"gpdsl.load_fit('{path}') loads it, and `gpdsl summary {path}` shows it"
+            raise GpdslError(f"{path}: it is a saved fit by its name, not the text of a model; {then}")
         with open(path, "rb") as file:
             return decoded(file.read(LARGEST + 1), path)
     except OSError as error:

@@ -316,6 +316,12 @@ HARMLESS = {"positive": 1.0, "unit": 0.5}
 """What stands for a missing value of an output, by kind; 0 for the others."""
 
 
+def at_values(program: Program, values: Mapping[str, Any]) -> Program:
+    """The program, with learnt parameters that start at these values."""
+    initial = {name: np.asarray(values[name], float) for name in program.parameters.initial}
+    return replace(program, parameters=replace(program.parameters, initial=initial))
+
+
 def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64) -> Rows:
     """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight.
 

@@ -12,14 +12,15 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslWarning
 from gpdsl.inference.exact import engine
+from gpdsl.inference.inducing import bending as patches
 from gpdsl.inference.inducing import growth
-from gpdsl.inference.inducing import growth as patches
-from gpdsl.inference.inducing.growth import at_values, bending
+from gpdsl.inference.inducing.bending import bending
 from gpdsl.inference.inducing.loss import Loss, loss_of
 from gpdsl.inference.inducing.start import distinct, pivoted
 from gpdsl.inference.infer import infer
 from gpdsl.inference.plan import options
 from gpdsl.inference.plan.options import choose_batch
+from gpdsl.program.program import at_values
 from gpdsl.results.fitting import prepare
 from tests.inference.conftest import COUNTS
 from tests.inference.problems import problem_of

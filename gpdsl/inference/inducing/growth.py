@@ -8,21 +8,20 @@ is returned, with what it still loses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
-import jax
 import numpy as np
-from jaxtyping import Int
 
 from gpdsl.data import Data
-from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import Keep
 from gpdsl.inference.exact.engine import plan_exact
+from gpdsl.inference.inducing.bending import bending, dense_gain
 from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
-from gpdsl.inference.inducing.start import distinct, first_numbers, kmeans_centres, pivots, unexplained
+from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, unexplained
 from gpdsl.inference.infer import infer
+from gpdsl.inference.layered.shallow import no_worse_than_one
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import LARGEST
@@ -33,90 +32,8 @@ from gpdsl.kernels.interdomain import PATCHES
 from gpdsl.language.inducing import read_features
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
-from gpdsl.program.program import Program, make_rows
+from gpdsl.program.program import Program, at_values, make_rows
 from gpdsl.program.white import training
-
-# How far too few inducing points have bent the hyperparameters, by dense inference on patches of rows.
-#
-# Inducing points that cannot follow a function explain it as noise, over longer length-scales: at such hyperparameters
-# they leave little open and seem to lose little (a Matern 3/2 series over 1000 length-scales, 200 points: 100 nats, and
-# 3,000 in fact). Rows that lie side by side tell: dense inference on them finds other hyperparameters, and a higher
-# evidence than those of the fit give the same rows. What it gains in a row all rows would, if patches are like the
-# rest.
-
-REGIONS, REGION = 6, 50
-"""Patches of neighbouring rows, and rows in each."""
-
-FEW = 600
-"""Rows up to which dense inference looks at all of them, and says what is lost by itself."""
-
-STEPS = 40
-"""Most steps of a search on the patches, which need not end at the last digit."""
-
-
-@dataclass(frozen=True)
-class Bending:
-    """Nats that all rows would gain by hyperparameters that dense inference on patches finds, and a program there."""
-
-    nats: float
-    program: Program
-
-
-def bending(program: Program, data: Data, options: Options, choice: Choice) -> Bending:
-    """For a program whose parameters start where a fit has put them; nothing where it learns none."""
-    if not program.parameters.initial:
-        return Bending(0.0, program)
-    index = patches(data)
-    some, quick, known = data.take(index), _quick(options, choice), program.parameters
-    held = replace(program, parameters=replace(known, initial={}, held={**known.held, **known.initial}))
-    try:
-        here, found = infer(held, some, quick)[0], infer(program, some, quick)[0]
-    except GpdslError:  # nothing that can be said of patches: what is lost is what is open
-        return Bending(0.0, program)
-    gained = found.elbo - here.elbo - sum(np.size(value) for value in known.initial.values())
-    if not (np.isfinite(gained) and gained > 0):
-        return Bending(0.0, program)
-    return Bending(float(gained) * data.rows / len(index), _at(program, found, options))
-
-
-def dense_gain(program: Program, data: Data, options: Options, choice: Choice, elbo: float) -> Bending | None:
-    """What dense inference gains on all rows, where these are few; None where they are not, or it fails."""
-    if data.rows > FEW:
-        return None
-    try:
-        found = infer(program, data, _quick(options, choice))[0]
-    except GpdslError:
-        return None
-    return Bending(max(found.elbo - elbo, 0.0), _at(program, found, options)) if np.isfinite(found.elbo) else None
-
-
-def _quick(options: Options, choice: Choice) -> Options:
-    """Dense inference, not to the last digit."""
-    posterior = "full" if choice.posterior == "coupled" else choice.posterior
-    dense = replace(options, inducing=0, batch=0, learn_inducing=False, devices=None)
-    return replace(dense, posterior=posterior, steps=STEPS, tolerance=1e-6)
-
-
-def _at(program: Program, found: Result, options: Options) -> Program:
-    """The program, whose parameters start where a search has ended."""
-    known = program.parameters
-    values = known.constrain(as_arrays(found.parameters, options.dtype))
-    initial = {name: np.asarray(values[name], float) for name in known.initial}
-    return replace(program, parameters=replace(known, initial=initial))
-
-
-def patches(data: Data) -> Int[np.ndarray, "rows"]:
-    """Numbers of rows in some patches: neighbours of rows that their values choose, by columns of unit spread."""
-    columns: list[Any] = [np.asarray(a, float).reshape(data.rows, -1) for a in jax.tree.leaves(dict(data.inputs))]
-    inputs = np.concatenate(columns, axis=1) if columns else np.zeros((data.rows, 1))
-    spread = inputs.std(axis=0)
-    scaled = inputs / np.where(spread > 0, spread, 1.0)
-    found: list[np.ndarray] = []
-    for middle in first_numbers(inputs)[:REGIONS]:
-        far = np.sum((scaled - scaled[middle]) ** 2, axis=1)
-        found.append(np.argpartition(far, min(REGION, data.rows - 1))[:REGION])
-    return np.unique(np.concatenate(found))
-
 
 BUDGET = 6e9
 """Rows times squared inducing points, of all latents together, of one evaluation on all rows: two to three seconds on
@@ -137,6 +54,9 @@ MOST_TIMES, LEAST_TIMES = 4.0, 1.25
 ROUNDING = 8.0
 """Points are chosen under parameters rounded to so many parts of one (on the real line): what the order of the rows
 changes in the last digits of a fit does not change its points."""
+
+GOING_ON = 1_000
+"""Steps of all layers from a fit of the last one alone."""
 
 LOOKED_AT = 5_000
 """Rows among which points are chosen greedily."""
@@ -162,7 +82,9 @@ def infer_growing(
     where nothing is lost: without inducing points.
     """
     if program.inner:  # inducing points are at samples, where nothing tells what they lose
-        return infer(program, data, options, callback, start, keep)
+        found = infer(program, data, options, callback, start, keep)
+        whole = partial(_layers_go_on, data, options, found, callback, keep)
+        return found if start is not None else no_worse_than_one(program, data, options, found, _grown_to, whole)
     found, bounds = _grown(program, data, options, callback, start, keep), None
     try:
         bounds = certified_loss(program, data, options, found)
@@ -185,17 +107,42 @@ def _assessed(program: Program, data: Data, options: Options, found: Found, most
     return replace(result, loss=loss_of(program, data, options, found).within(most))
 
 
-def _grown(
-    program: Program, data: Data, options: Options, callback: Told | None, start: Start | None, keep: Keep | None
+def _layers_go_on(
+    data: Data, options: Options, found: Found, callback: Told | None, keep: Keep | None, program: Program, start: Start
 ) -> Found:
-    """The fit without what is certain."""
+    """The better of layers that were found, and those that go on from a fit of the last one alone."""
+    shifted = None if callback is None else _shifted(callback, found[1])
+    later, monitor, choice, jitter = infer(program, data, replace(options, steps=GOING_ON), shifted, start, keep)
+    history = _joined(found[1], monitor)
+    if not later.elbo > found[0].elbo:
+        return replace(found[0], interrupted=later.interrupted), history, *found[2:]
+    points = max(len(z) for z in start.inducing)
+    told = f"{points} inducing points of the last layer give more than depth gives with {found[2].inducing}"
+    return later, history, replace(choice, reasons={**choice.reasons, "inducing": told}), jitter
+
+
+def _grown_to(program: Program, data: Data, options: Options, bound: float) -> Found:
+    """A fit that ends where no number of inducing points would raise its bound so far."""
+    return _grown(program, data, options, None, None, None, bound)
+
+
+def _grown(
+    program: Program,
+    data: Data,
+    options: Options,
+    callback: Told | None,
+    start: Start | None,
+    keep: Keep | None,
+    bound: float = -np.inf,
+) -> Found:
+    """The fit without what is certain, which ends where it seems that it cannot come above a bound."""
     best = infer(program, data, options, callback, start, keep)
     if start is not None or not _left_open(program, options, best[2]):
         return best
     loss = None
     try:
         loss, unbent = _assess(program, data, options, best)
-        while not (loss.small or best[0].interrupted):
+        while not (loss.small or best[0].interrupted or best[0].elbo + loss.nats < bound):
             begin = _next(program, unbent, data, options, best, loss)
             if begin is None:
                 break
@@ -285,12 +232,6 @@ def affordable(program: Program, choice: Choice, rows: int) -> int:
         return int((BUDGET / (rows * latents)) ** 0.5)
     budget, count = BATCH_BUDGET / latents, np.arange(1, 10_000, dtype=float)
     return int(np.searchsorted(choice.batch * count**2 + CUBES * count**3, budget))
-
-
-def at_values(program: Program, values: Mapping[str, Any]) -> Program:
-    """The program, with learnt parameters that start at these values."""
-    initial = {name: np.asarray(values[name], float) for name in program.parameters.initial}
-    return replace(program, parameters=replace(program.parameters, initial=initial))
 
 
 def _rounded(program: Program) -> Program:

@@ -22,13 +22,16 @@ from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m
 from gpdsl.language.inducing import per_latent
-from gpdsl.program.program import Program, make_program, make_rows
+from gpdsl.program.program import Program, at_values, make_program, make_rows
 from gpdsl.program.white import training
 
 ROWS = 1_000
 """Rows that tell enough of the parameters."""
 
-Fit = Callable[[Program, Data, Options], Any]
+Found = tuple[Any, Any, Any, float]
+"""Result, history, decisions and jitter."""
+
+Fit = Callable[..., Found]
 
 
 def begins_below(program: Program) -> bool:
@@ -49,41 +52,95 @@ def from_the_last_layer(
     if not begins_below(program):
         return program, None
     some = data.take(some_rows(data.rows, ROWS, options.seed))
-    values = _values(program, some, options)
-    declared = program.declarations
+    own = {name: min(count, some.rows) for name, count in inducing.items()}
+    try:
+        one, some, chosen = _alone(program, some, options, own)
+        result, _, choice, jitter = fit(one, some, chosen)
+    except GpdslError:  # whatever ails one layer is told of all
+        return program, None
+    if result.interrupted:
+        raise KeyboardInterrupt  # before the first state of all layers
+    program, start = _from(program, one, (result, None, choice, jitter))
+    if start is None or program.declarations.rows:
+        return program, None
+    wanted = [inducing.get(group.names[0]) for group in one.groups]
+    fewer = any(len(points) != count for points, count in zip(result.inducing, wanted, strict=True))
+    return program, None if fewer else start
+
+
+def no_worse_than_one(
+    program: Program, data: Data, options: Options, found: Found, fit_one: Fit, fit_all: Fit
+) -> Found:
+    """What was found; or what all layers make of a fit of the last one alone, where that has a higher bound.
+
+    The last layer of many rows has fewer inducing points below others than it has alone, since every step of its search
+    visits them: what these lose may be more than depth gains. `fit_one` is given the bound that it has to beat, and may
+    end when it sees that it will not; `fit_all` goes on from a program and a `Start`.
+    """
+    if not _worth_a_look(program, data, options, found):
+        return found
+    try:
+        one, known, chosen = _alone(program, data, options, None)
+        best = fit_one(one, known, chosen, found[0].elbo)
+    except GpdslError:
+        return found
+    except KeyboardInterrupt:
+        return replace(found[0], interrupted=True), *found[1:]
+    if best[0].interrupted or not best[0].elbo > found[0].elbo:
+        return replace(found[0], interrupted=best[0].interrupted), *found[1:]
+    program, start = _from(program, one, best)
+    return found if start is None else fit_all(program, start)
+
+
+def _worth_a_look(program: Program, data: Data, options: Options, found: Found) -> bool:
+    """Whether one layer may have more inducing points, where nobody has said how many, nor how long to search."""
+    result, _, choice, _ = found
+    asked = options.inducing is not None or options.steps is not None or options.learning_rate is not None
+    few = any(len(z) < data.rows for group, z in zip(program.groups, result.inducing, strict=True) if not group.per_row)
+    sound = np.isfinite(result.elbo) and not result.interrupted
+    return (
+        sound and few and begins_below(program) and not program.declarations.rows and bool(choice.batch) and not asked
+    )
+
+
+def _alone(
+    program: Program, data: Data, options: Options, inducing: Mapping[str, int] | None
+) -> tuple[Program, Data, Options]:
+    """The last layer over the values at which those below start, as inputs: a program, its data and options.
+
+    Raises GpdslError for what a model of one layer may not be.
+    """
+    values, declared = _values(program, data, options), program.declarations
     known = {name: m.Input(name, each.span, each.axes) for name, each in declared.latents.items() if name in values}
     shallow = replace(
         declared,
         inputs=MappingProxyType({**declared.inputs, **known}),
         latents=MappingProxyType({name: each for name, each in declared.latents.items() if name not in values}),
     )
-    asked = per_latent({name: min(count, some.rows) for name, count in inducing.items()}, shallow.latents)
+    asked = None if inducing is None else per_latent(inducing, shallow.latents)
+    one = make_program(
+        shallow,
+        program.sizes,
+        program.levels,
+        {},
+        expectations=options.expectations,
+        fixed=options.fixed,
+        initial={**program.parameters.initial, **program.parameters.held},
+        inducing=asked,
+    )
     chosen = Options(inducing=asked, seed=options.seed, dtype=options.dtype)
-    try:
-        one = make_program(
-            shallow,
-            program.sizes,
-            program.levels,
-            {},
-            expectations=options.expectations,
-            fixed=options.fixed,
-            initial={**program.parameters.initial, **program.parameters.held},
-            inducing=asked,
-        )
-        result, _, choice, jitter = fit(one, replace(some, inputs={**some.inputs, **values}), chosen)
-    except GpdslError:  # whatever ails one layer is told of all
-        return program, None
-    if result.interrupted:
-        raise KeyboardInterrupt  # before the first state of all layers
-    found = {name: np.asarray(value) for name, value in one.parameters.constrain(result.parameters).items()}
-    initial = {name: found[name] for name in program.parameters.initial}
-    program = replace(program, parameters=replace(program.parameters, initial=initial))
-    wanted = [inducing.get(group.names[0]) for group in one.groups]
-    fewer = any(len(points) != count for points, count in zip(result.inducing, wanted, strict=True))
-    if choice.dense or choice.exact or len(result.weights) > 1 or declared.rows or fewer:
+    return one, replace(data, inputs={**data.inputs, **values}), chosen
+
+
+def _from(program: Program, one: Program, found: Found) -> tuple[Program, Start | None]:
+    """The program at the parameters of a fit of its last layer alone; and that to start from, if it has such a q."""
+    result, _, choice, jitter = found
+    values = {name: np.asarray(value) for name, value in one.parameters.constrain(result.parameters).items()}
+    program = at_values(program, values)
+    if choice.dense or choice.exact or len(result.weights) > 1:
         return program, None
     posterior = result.inducing, result.posterior, result.weights
-    return program, Start(training(one, dense=False), found, *posterior, jitter, False)
+    return program, Start(training(one, dense=False), values, *posterior, jitter, False)
 
 
 def _values(program: Program, data: Data, options: Options) -> Mapping[str, np.ndarray]:
