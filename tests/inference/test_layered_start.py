@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.inducing import growth
+from gpdsl.inference.layered import planning, shallow
 from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, start_layers
 from gpdsl.program.program import make_rows
 from gpdsl.results.fitting import prepare
@@ -110,3 +112,59 @@ def test_row_variables_start_at_principal_components_of_the_outputs(rng: np.rand
     np.testing.assert_allclose(np.abs(np.sum(found * wanted, axis=0)) / 30, 1.0)
     np.testing.assert_allclose(values["w"], found)
     np.testing.assert_allclose(start[place]["log_sd"], np.log(NARROW))
+
+
+SHARP = """
+input x : real
+output y : real
+param ell : positive = 0.5
+param s : positive = 0.0001
+param sigma : positive = 0.3
+latent h(x) ~ GP(x, s * RBF(1))
+latent f(h) ~ GP(0, RBF(ell))
+y ~ Normal(f, sigma)
+"""
+ALONE = SHARP.replace("latent h(x) ~ GP(x, s * RBF(1))\n", "").replace("f(h)", "f(x)").replace("param s ", "param t ")
+
+
+@pytest.fixture
+def sharp(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """A quick sine, which 8 points cannot follow, and layers that take no more by themselves."""
+    for name, value in {"BATCH": 60, "LAST": 8, "INDUCING": 8, "STEPS": 50, "FEWEST": 50}.items():
+        monkeypatch.setattr(planning, name, value)
+    monkeypatch.setattr(growth, "GOING_ON", 50)
+    monkeypatch.setattr(shallow, "WIDEST", 50)
+    x = rng.uniform(0, 6, 180)
+    return {"x": x, "y": np.sin(4 * x) + 0.1 * rng.normal(size=180)}
+
+
+def test_layers_end_no_worse_than_one_with_more_inducing_points(sharp: dict[str, np.ndarray]) -> None:
+    """Beside the exact evidence of one layer: 8 points end hundreds of nats below it, and layers that go on do not."""
+    exact = gpdsl.compile(ALONE).fit(sharp, progress=False)
+    few = gpdsl.compile(SHARP).fit(sharp, progress=False, steps=50)  # who asks for steps gets these alone
+    fit = gpdsl.compile(SHARP).fit(sharp, progress=False)
+    assert few.elbo < exact.elbo - 100
+    assert exact.elbo - 5 < fit.elbo < exact.elbo + 1
+    assert "50 inducing points of the last layer give more" in fit.choice.reasons["inducing"]
+    assert "8 inducing points of h, 50 inducing points of f" in str(fit.summary())
+    assert [step for step, *_ in fit.history][-1] == 100
+
+
+def test_layers_stay_where_depth_gives_more(sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the bound of one layer cannot come so far, nothing is fitted again."""
+    monkeypatch.setattr(growth, "_layers_go_on", lambda *_: pytest.fail("there is nothing to go on from"))
+    fit = gpdsl.compile(SHARP).fit({"x": sharp["x"], "y": np.sin(0.5 * sharp["x"]) + 0.1 * np.resize([1, -1, 0, 0.5], 180)}, progress=False)
+    assert "inducing" not in fit.choice.reasons
+
+
+def test_an_interrupted_look_at_one_layer_keeps_what_all_found(
+    sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(growth, "_grown_to", stop)
+    fit = gpdsl.compile(SHARP).fit(sharp, progress=False)
+    assert fit.interrupted
+    assert np.isfinite(fit.elbo)
+    assert [step for step, *_ in fit.history][-1] == 50

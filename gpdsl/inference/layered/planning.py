@@ -17,7 +17,7 @@ from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.engine import LayeredSearch, last_layers
 from gpdsl.inference.layered.predictive import pass_count
-from gpdsl.inference.layered.shallow import begins_below
+from gpdsl.inference.layered.shallow import WIDEST, begins_below, may_go_on
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.explain import described, explain_observation, row_variable
 from gpdsl.inference.plan.options import Choice, Options
@@ -37,10 +37,8 @@ from gpdsl.symbolic.readings import OWN
 INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
 """Inducing points of each inner latent and of each of the last layer, rows of a step, and steps."""
 
-WIDEST, FEWEST = 1_000, 300
-"""Points of the last layer where natural gradients on all rows go on from a fit of it alone, and the fewest steps that
-this takes: what the last layer loses by too few points, layers below do not make up for.
-"""
+FEWEST = 300
+"""The fewest steps from a fit of the last layer alone."""
 
 RATE, RATE_OF_ROWS = 0.1, 0.03
 """Lengths of steps from a fit of the last layer alone: parameters of inner layers have far to go, against the noise of
@@ -129,11 +127,11 @@ def _count(options: Options, group: Group, usual: int) -> int:
 
 
 def _by_name(program: Program, options: Options, choice: Choice, counts: list[int]) -> Choice:
-    """The choice that says how many inducing points each latent has, where they were asked for by name."""
-    if not isinstance(options.inducing, Mapping):
-        return choice
+    """The choice that says how many inducing points each latent has, where they differ or were asked for by name."""
     groups = [each for each in zip(program.groups, counts, strict=True) if not each[0].per_row]
     own = {name: count for group, count in groups for name in group.names}
+    if len(set(own.values())) == 1 and not isinstance(options.inducing, Mapping):
+        return choice
     return replace(choice, own=own, inducing=max(own.values()))
 
 
@@ -264,6 +262,10 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     lines += ["", "optimiser", f"  {choice.steps} steps on {batch} rows, {passes}"]
     if begins_below(program):
         lines.append("  from a fit of the last layer alone, with the others as they start")
+        if may_go_on(program, options, plan.choice):
+            lines.append(
+                "  and from one with as many inducing points as it takes, where that ends higher than all layers do"
+            )
     if choice.optimizer == "natural":
         lines.append("  natural gradients for the last layer, Adam for everything else")
     else:

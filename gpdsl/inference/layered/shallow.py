@@ -17,7 +17,7 @@ import numpy as np
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError
 from gpdsl.inference.layered.start import start_layers
-from gpdsl.inference.plan.options import Options
+from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m
@@ -27,6 +27,13 @@ from gpdsl.program.white import training
 
 ROWS = 1_000
 """Rows that tell enough of the parameters."""
+
+WORTH = 1e-3
+"""Nats a row, and one in all, that a fit of the last layer alone has to be better to go on from it."""
+
+WIDEST = 1_000
+"""Points of the last layer where natural gradients on all rows go on from a fit of it alone: what it loses by too few
+points, layers below do not make up for."""
 
 Found = tuple[Any, Any, Any, float]
 """Result, history, decisions and jitter."""
@@ -77,30 +84,36 @@ def no_worse_than_one(
     visits them: what these lose may be more than depth gains. `fit_one` is given the bound that it has to beat, and may
     end when it sees that it will not; `fit_all` goes on from a program and a `Start`.
     """
-    if not _worth_a_look(program, data, options, found):
+    sound = np.isfinite(found[0].elbo) and not found[0].interrupted
+    if not (sound and may_go_on(program, options, found[2])):
         return found
+    bound = found[0].elbo + max(1.0, WORTH * data.rows)
     try:
-        one, known, chosen = _alone(program, data, options, None)
-        best = fit_one(one, known, chosen, found[0].elbo)
+        one, best = _fit_of_one(program, data, options, fit_one, bound)
+        program, start = _from(program, one, best)
+        if best[0].interrupted or not best[0].elbo > bound or start is None:
+            return replace(found[0], interrupted=best[0].interrupted), *found[1:]
+        return fit_all(program, start)
     except GpdslError:
         return found
     except KeyboardInterrupt:
         return replace(found[0], interrupted=True), *found[1:]
-    if best[0].interrupted or not best[0].elbo > found[0].elbo:
-        return replace(found[0], interrupted=best[0].interrupted), *found[1:]
-    program, start = _from(program, one, best)
-    return found if start is None else fit_all(program, start)
 
 
-def _worth_a_look(program: Program, data: Data, options: Options, found: Found) -> bool:
+def _fit_of_one(program: Program, data: Data, options: Options, fit: Fit, bound: float) -> tuple[Program, Found]:
+    """The last layer alone, with inducing points where exact inference would be above the bound without any."""
+    one, known, chosen = _alone(program, data, options, None)
+    best = fit(one, known, chosen, bound)
+    if not (best[2].dense or best[2].exact) or best[0].interrupted or not best[0].elbo > bound:
+        return one, best
+    there = at_values(one, one.parameters.constrain(best[0].parameters))
+    return one, fit(there, known, replace(chosen, inducing=min(WIDEST, data.rows)), bound)
+
+
+def may_go_on(program: Program, options: Options, choice: Choice) -> bool:
     """Whether one layer may have more inducing points, where nobody has said how many, nor how long to search."""
-    result, _, choice, _ = found
     asked = options.inducing is not None or options.steps is not None or options.learning_rate is not None
-    few = any(len(z) < data.rows for group, z in zip(program.groups, result.inducing, strict=True) if not group.per_row)
-    sound = np.isfinite(result.elbo) and not result.interrupted
-    return (
-        sound and few and begins_below(program) and not program.declarations.rows and bool(choice.batch) and not asked
-    )
+    return begins_below(program) and not program.declarations.rows and bool(choice.batch) and not asked
 
 
 def _alone(
