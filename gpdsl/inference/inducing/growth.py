@@ -55,8 +55,8 @@ ROUNDING = 8.0
 """Points are chosen under parameters rounded to so many parts of one (on the real line): what the order of the rows
 changes in the last digits of a fit does not change its points."""
 
-GOING_ON = 1_000
-"""Steps of all layers from a fit of the last one alone."""
+GOING_ON, GENTLE = 200, 0.01
+"""Steps of all layers from a fit of the last one alone, and their length: many inducing points bear no long ones."""
 
 LOOKED_AT = 5_000
 """Rows among which points are chosen greedily."""
@@ -112,7 +112,8 @@ def _layers_go_on(
 ) -> Found:
     """The better of layers that were found, and those that go on from a fit of the last one alone."""
     shifted = None if callback is None else _shifted(callback, found[1])
-    later, monitor, choice, jitter = infer(program, data, replace(options, steps=GOING_ON), shifted, start, keep)
+    chosen = replace(options, steps=GOING_ON, learning_rate=GENTLE)
+    later, monitor, choice, jitter = infer(program, data, chosen, shifted, start, keep)
     history = _joined(found[1], monitor)
     if not later.elbo > found[0].elbo:
         return replace(found[0], interrupted=later.interrupted), history, *found[2:]
