@@ -12,7 +12,7 @@ from gpdsl import cli
 from gpdsl.language.used import LARGEST
 
 
-@pytest.fixture(params=["zero", "pipe", "large", "folder", "latin", "absent", "NUL"])
+@pytest.fixture(params=["zero", "pipe", "large", "folder", "latin", "table", "fit", "absent", "NUL"])
 def odd(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """A path, and why it is no model."""
     path = tmp_path / "m.gpm"
@@ -33,6 +33,10 @@ def odd(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
         case "latin":
             path.write_bytes(b"model \xff")
             return str(path), "not UTF-8 text (byte 6)"
+        case "table" | "fit":
+            path = path.with_suffix({"table": ".csv", "fit": ".gpfit"}[request.param])
+            path.write_bytes(b"x,y\n1,2\n")
+            return str(path), {"table": "gpdsl new --data", "fit": "gpdsl.load_fit("}[request.param]
         case "absent":
             return str(path), "No such file or directory"
     return "a\0b.gpm", "embedded null byte"

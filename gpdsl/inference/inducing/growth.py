@@ -55,7 +55,7 @@ ROUNDING = 8.0
 """Points are chosen under parameters rounded to so many parts of one (on the real line): what the order of the rows
 changes in the last digits of a fit does not change its points."""
 
-GOING_ON, GENTLE = 200, 0.01
+GOING_ON, GENTLE = 200, 0.005
 """Steps of all layers from a fit of the last one alone, and their length: many inducing points bear no long ones."""
 
 LOOKED_AT = 5_000
