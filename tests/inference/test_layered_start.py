@@ -153,7 +153,9 @@ def test_layers_end_no_worse_than_one_with_more_inducing_points(sharp: dict[str,
 def test_layers_stay_where_depth_gives_more(sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bound of one layer cannot come so far, nothing is fitted again."""
     monkeypatch.setattr(growth, "_layers_go_on", lambda *_: pytest.fail("there is nothing to go on from"))
-    fit = gpdsl.compile(SHARP).fit({"x": sharp["x"], "y": np.sin(0.5 * sharp["x"]) + 0.1 * np.resize([1, -1, 0, 0.5], 180)}, progress=False)
+    fit = gpdsl.compile(SHARP).fit(
+        {"x": sharp["x"], "y": np.sin(0.5 * sharp["x"]) + 0.1 * np.resize([1, -1, 0, 0.5], 180)}, progress=False
+    )
     assert "inducing" not in fit.choice.reasons
 
 

@@ -7,7 +7,7 @@ after these when the steps run out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,7 @@ from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m
 from gpdsl.language.inducing import per_latent
+from gpdsl.program.groups import every_read
 from gpdsl.program.program import Program, at_values, make_program, make_rows
 from gpdsl.program.white import training
 
@@ -125,11 +126,13 @@ def _alone(
     """
     values, declared = _values(program, data, options), program.declarations
     known = {name: m.Input(name, each.span, each.axes) for name, each in declared.latents.items() if name in values}
-    shallow = replace(
-        declared,
-        inputs=MappingProxyType({**declared.inputs, **known}),
-        latents=MappingProxyType({name: each for name, each in declared.latents.items() if name not in values}),
-    )
+    left = {name: each for name, each in declared.latents.items() if name not in values}
+    idle = _arguments(declared.latents.keys() - left.keys(), declared) - _arguments(left, declared)
+    idle -= {
+        each.name for each in every_read(declared)
+    }  # what stands beside its rows tells which of them are neighbours
+    inputs = {name: each for name, each in declared.inputs.items() if name not in idle}
+    shallow = replace(declared, inputs=MappingProxyType(inputs | known), latents=MappingProxyType(left))
     asked = None if inducing is None else per_latent(inducing, shallow.latents)
     one = make_program(
         shallow,
@@ -142,7 +145,13 @@ def _alone(
         inducing=asked,
     )
     chosen = Options(inducing=asked, seed=options.seed, dtype=options.dtype)
-    return one, replace(data, inputs={**data.inputs, **values}), chosen
+    read = {name: each for name, each in data.inputs.items() if name not in idle}
+    return one, replace(data, inputs={**read, **values}), chosen
+
+
+def _arguments(latents: Collection[str], declared: m.Declarations) -> set[str]:
+    """What some latents are functions of."""
+    return {name for each in latents for name in declared.latents[each].arguments}
 
 
 def _from(program: Program, one: Program, found: Found) -> tuple[Program, Start | None]:
