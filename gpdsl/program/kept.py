@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import jax
@@ -157,7 +158,7 @@ def _said(value: Any) -> bytes:
         return f"formula {sp.srepr(value)}".encode()
     if isinstance(value, (np.dtype, jax.tree_util.PyTreeDef)):
         return f"{type(value).__name__} {value}".encode()
-    if isinstance(value, (Named, type)) or callable(value):
+    if isinstance(value, (Named, type, FunctionType, BuiltinFunctionType)):  # no methods: their objects have no name
         return f"name {_ours(value)}".encode()
     raise Unique(type(value).__name__)
 
