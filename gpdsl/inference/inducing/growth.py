@@ -56,8 +56,8 @@ ROUNDING = 8.0
 changes in the last digits of a fit does not change its points."""
 
 NEAR = 0.1
-"""Nats a row that more inducing points may make up for, when depth gains no more. What few points seem to lose tells too
-little: a fourth to a fourteenth of what more of them gained on 8,600 rows."""
+"""Nats a row that more inducing points may make up for, when depth gains no more. What few points seem to lose tells
+too little: a fourth to a fourteenth of what more of them gained on 8,600 rows."""
 
 GOING_ON, GENTLE = 200, 0.005
 """Steps of all layers from a fit of the last one alone, and their length: many inducing points bear no long ones."""
