@@ -33,6 +33,9 @@ STEPS, FAR = 12, 2.0
 SETTLED, NOTHING = 1e-3, 1e-15
 """Change of slope within a step, in shares, after which the next would change nothing; and rounding of an average."""
 
+SEEN = 1e-2
+"""Of the narrowest law's width: a longer step may lead across a law that its slopes do not see."""
+
 
 def _normal(y: Array, a: Mapping[str, Array]) -> Curve:
     rate = 1.0 / a["sd"]
@@ -120,7 +123,8 @@ class Smooth:
 
     def cdf(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
         """The average alone."""
-        return self.at(np.asarray(y))[0]
+        with np.errstate(all="ignore"):  # where a law has no width
+            return self.at(np.asarray(y))[0]
 
     def quantile(
         self, probability: float, centre: Float[Array, " n"], spread: Float[Array, " n"]
@@ -137,6 +141,11 @@ class Smooth:
         found = [part._stepped(probability, start[rows], spread[rows]) for rows, part in self._parts]
         place, settled = (np.concatenate(each) for each in zip(*found, strict=True))
         return place, settled
+
+    @cached_property
+    def _narrowest(self) -> Float[Array, " n"]:
+        """The width of the narrowest law, or [1] where that is the same everywhere."""
+        return self.arguments["sd" if self.name == "Normal" else "scale"].min(axis=1)  # type: ignore[no-any-return]
 
     @cached_property
     def _parts(self) -> list[tuple[slice, Smooth]]:
@@ -157,6 +166,7 @@ class Smooth:
                 low, high = np.where(lacking < 0, here, low), np.where(lacking > 0, here, high)
                 step, settles = _step(lacking, density, slope, bend)
                 settles &= np.abs(lacking) < SETTLED * min(probability, 1.0 - probability)
+                settles &= np.abs(step) < SEEN * some._narrowest
                 settles |= np.abs(lacking) <= NOTHING * probability
                 after = here + np.clip(np.where(np.isfinite(step), step, 0.0), -wide, wide)
                 outside = ~settles & ((after <= low) | (after >= high)) & np.isfinite(low + high)

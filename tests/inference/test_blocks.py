@@ -17,7 +17,7 @@ from gpdsl.inference.ascent.joint import complete, initial_state
 from gpdsl.inference.bound import elbo, views
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo, value_and_target
-from gpdsl.inference.natural.sites import Setting, Sites, site_marginals, site_target, whitened_posterior
+from gpdsl.inference.natural.sites import Setting, Sites, site_marginals, site_target, step_lengths, whitened_posterior
 from gpdsl.program.cache import jit
 from tests.inference.conftest import COUNTS, NOISY
 from tests.inference.problems import problem_of
@@ -98,9 +98,10 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         seen = views(program, parameters, inducing, rows, False, 1e-8)
         q, _, _ = site_marginals(program, parameters, rows, seen, sites)
         gradient = jax.grad(lambda q: jnp.sum(expected_log_likelihood(program, parameters, rows, q)))(q)
-        return site_target(q, gradient), whitened_posterior(setting(learnt), sites)
+        target = site_target(q, gradient)
+        return target, whitened_posterior(setting(learnt), sites), jnp.sum(step_lengths(q, sites, target))
 
-    expected, known = jit(reference)(learnt)
+    expected, known, way = jit(reference)(learnt)
     monkeypatch.setattr(blocks, "LARGE", 0)
     monkeypatch.setattr(blocks, "AT_ONCE", 0)
     in_blocks, slope_in_blocks = jit(jax.value_and_grad(lambda learnt: bound(learnt)))(learnt)
@@ -109,11 +110,12 @@ def test_sites_in_blocks_change_nothing(text: str, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(b, a, rtol=1e-7)
 
     def found(learnt: dict) -> tuple:
-        value, target, _ = value_and_target(setting(learnt), sites, 64, None)
-        return value, target, batch_posterior(setting(learnt), sites)
+        value, target, length = value_and_target(setting(learnt), sites, 64, None)
+        return value, target, batch_posterior(setting(learnt), sites), length
 
-    again, target, posterior = jit(found)(learnt)
+    again, target, posterior, length = jit(found)(learnt)
     assert again == pytest.approx(float(value), rel=1e-10)  # no priors on the parameters here
+    assert length == pytest.approx(float(way), rel=1e-7)
     for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(target), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-7, atol=1e-9)
     for a, b in zip(known, posterior, strict=True):

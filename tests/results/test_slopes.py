@@ -9,7 +9,8 @@ import pytest
 from scipy import optimize, stats
 
 import gpdsl
-from gpdsl.results.quantiles import Around
+from gpdsl.results.predictive import Predictive
+from gpdsl.results.quantiles import Around, of_normals
 from gpdsl.results.slopes import SMOOTH, Smooth
 from gpdsl.symbolic.laws import Law
 
@@ -67,6 +68,61 @@ def test_places_are_where_bisection_finds_them(name: str, nodes: int, width: flo
             assert found[place] == pytest.approx(expected, abs=1e-11)
 
 
+@pytest.mark.parametrize(
+    ("weight", "mean", "sd", "start", "beyond"),
+    [
+        ((0.5, 0.5), (-1.0, 1.0), (0.3, 0.3), 0.0, 1e-4),
+        ((0.9, 0.1), (0.0, 0.0), (100.0, 1.0), -1.0, 4e-4),
+        ((0.9997, 3e-4), (0.0, 6e-4), (1.0, 1e-5), 0.0, 4e-4),
+        ((0.998, 0.002), (0.0, 1e-3), (1.0, 2e-4), 0.0, 2e-3),
+    ],
+    ids=["a valley between two", "the flank of one", "across one that is not seen", "across one that is hardly seen"],
+)
+def test_a_step_is_the_last_where_nothing_is_left(
+    weight: tuple[float, ...], mean: tuple[float, ...], sd: tuple[float, ...], start: float, beyond: float
+) -> None:
+    """From places where the slope, or its change, or the narrowest law says nothing of what is beyond."""
+    law = Law("Normal", {"mean": np.array(mean)[:, None], "sd": np.array(sd)[:, None]})
+    smooth = Smooth.of(law, np.array(weight), (1,))
+    assert smooth is not None
+    share = lambda y: float(np.array(weight) @ stats.norm.cdf(y, mean, sd))  # noqa: E731
+    p = share(start) + beyond
+    (found,), (settled,) = smooth.quantile(p, np.array([start - 1e-9 * stats.norm.ppf(p)]), np.array([1e-9]))
+    assert not settled or abs(share(found) - p) < 1e-13
+    (found,), (settled,) = smooth.quantile(p, np.array([start - stats.norm.ppf(p)]), np.array([1.0]))
+    assert settled and abs(share(found) - p) < 1e-13
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_one_law_has_its_own_quantiles(name: str) -> None:
+    law = law_of(name, 1, 3, 0.4)
+    known = REFERENCES[name]({each: leaf[0, 0] for each, leaf in law.arguments.items()})
+    for p in (1e-13, 0.2, 0.5, 0.99):
+        np.testing.assert_allclose(around(law, 1, 3).quantile(p), known.ppf(p), rtol=1e-11)
+
+
+def test_the_smallest_probabilities_have_their_own_places() -> None:
+    """What is nothing beside one is no share of them."""
+    law = law_of("Normal", 3, 2, 0.4)
+    whole = around(law, 3, 2)
+    for p in (1e-13, 1e-15):
+        for place, found in enumerate(whole.quantile(p)):
+            one = {each: leaf[:, 0, place] for each, leaf in law.arguments.items()}
+            share = whole.smooth.weights @ stats.norm.cdf(found, one["mean"], one["sd"])
+            assert share == pytest.approx(p, rel=1e-11)
+
+
+@pytest.mark.filterwarnings("error")
+def test_laws_without_width_are_steps() -> None:
+    """At probabilities within a step that is its place."""
+    mean, variance = np.array([[0.0], [1.0], [2.0]]), np.array([[0.0], [0.0], [0.25]])
+    whole = of_normals(mean, variance, np.array([0.5, 0.3, 0.2]))
+    assert whole.quantile(0.25)[0] == pytest.approx(0.0, abs=1e-12)
+    assert whole.quantile(0.7)[0] == pytest.approx(1.0, abs=1e-12)
+    share = 0.8 + 0.2 * stats.norm.cdf(whole.quantile(0.95)[0], 2.0, 0.5)
+    assert share == pytest.approx(0.95, abs=1e-13)
+
+
 def test_numbers_that_do_not_vary_are_kept_once() -> None:
     mean = np.random.default_rng(0).standard_normal((300, 1, 5))
     apart = Law("Normal", {"mean": mean, "sd": np.full(mean.shape, 0.4)})
@@ -89,8 +145,8 @@ def test_few_evaluations_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("call", ["Bernoulli(probit = 4*f)", "Bernoulli(logit = 4*f)"])
-def test_what_is_rare_keeps_its_digits_in_binary_outputs(call: str) -> None:
-    """1 - p has none where p is 1 but for rounding."""
+def test_what_is_rare_keeps_its_digits_in_binary_outputs(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 - p has none where p is 1 but for rounding; P(y <= 0) = 1 - p reaches itself."""
     x = np.linspace(0, 3, 20)
     model = gpdsl.compile(f"input x : real\noutput y : binary\nlatent f(x) ~ GP(2, RBF(1))\ny ~ {call}\n")
     predicted = model.fit({"x": x, "y": np.ones(20)}, steps=5).predict({"x": x})
@@ -102,3 +158,5 @@ def test_what_is_rare_keeps_its_digits_in_binary_outputs(call: str) -> None:
     np.testing.assert_allclose(predicted.variance("y"), shares[0] * shares[1], rtol=1e-9)
     for p in (0.01, 0.5, 0.999):
         np.testing.assert_array_equal(predicted.quantile("y", p), np.where(shares[1] >= p, 0.0, 1.0))
+    monkeypatch.setattr(Predictive, "_chances", (np.full(20, 0.25), np.linspace(0.7, 0.8, 21)[1:]))
+    np.testing.assert_array_equal(predicted.quantile("y", 0.75), np.linspace(0.7, 0.8, 21)[1:] < 0.75)

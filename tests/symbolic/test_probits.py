@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 import sympy as sp
 from scipy import stats
 
+from gpdsl.symbolic import joint
 from gpdsl.symbolic.closed import probit_expectation
 from gpdsl.symbolic.functions import log_ndtr, log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
+from gpdsl.symbolic.laws import Law, chances
 from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.translate import Translator
 
 f, g, a = sp.symbols("f g a", real=True)
 MEAN, COVARIANCE = np.array([0.4, -1.1]), np.array([[0.9, 0.5], [0.5, 2.0]])
@@ -66,3 +71,25 @@ def test_powers_of_whole_numbers_are_those_of_others() -> None:
     whole = np.arange(1, 6)
     for power in (2, -1, sp.Rational(1, 2), -sp.Rational(1, 2), 3):
         np.testing.assert_allclose(evaluate(f**power, {f: whole}), whole.astype(float) ** float(power), rtol=1e-15)
+
+
+def test_chances_of_a_binary_output_are_both_said() -> None:
+    """Of each of its arguments, against SciPy; what is rare without cancelling."""
+    given = {"p": 0.3, "logit": 40.0, "probit": 9.0}
+    expected = {"p": 0.7, "logit": stats.logistic.sf(40.0), "probit": stats.norm.sf(9.0)}
+    for name, value in given.items():
+        one, none = (float(evaluate(each, {f: np.float64(value)})) for each in chances(Law("Bernoulli", {name: f})))
+        assert none == pytest.approx(expected[name], rel=1e-12)
+        assert one == pytest.approx(1.0 - expected[name], rel=1e-15)
+
+
+def test_probits_of_readings_that_are_correlated_as_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One latent at two places: through the root of their covariance."""
+    monkeypatch.setattr(joint, "correlated", lambda *_: [(f, g)])
+    formula, root = ndtr(f - g), np.linalg.cholesky(COVARIANCE)
+    closed = joint.joint_expectation(cast("Translator", None), formula, (f, g), probits=True)
+    assert closed is not None
+    table = {each: np.float64(mean) for each, mean in zip(moments_of((f, g)).mean.values(), MEAN, strict=True)}
+    table |= {joint.root_symbol(s, t): root[i, j] for i, s in enumerate((f, g)) for j, t in enumerate((f, g)[: i + 1])}
+    assert float(evaluate(closed, table)) == pytest.approx(expected(formula, correlated=True), rel=1e-9)
+    assert joint.joint_expectation(cast("Translator", None), formula, (f, g)) is None
