@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy as sp
 
 from gpdsl.inference.fineness import finely
 from gpdsl.program import cache, kept, reuse
-from gpdsl.program.reuse import Named, Unique, identity
+from gpdsl.program.reuse import Named, Unique, identity, shapes_of
 
 SCRIPT = """
 import sys, jax, numpy as np
@@ -74,9 +76,12 @@ def test_what_differs_has_another_digest() -> None:
     others = [1, 1.0, "1", b"1", True, None, (), ((),), (1, 2), ((1,), 2), ("1", "2"), (12,), x + y, x * y, "x + y"]
     others += [sp.Symbol("x", positive=True), x, np.ones(2), np.ones(2, np.float32), np.dtype("f4"), float, finely]
     others += [frozenset({1, 2}), frozenset({1, 3}), [1, 2], {1: 2}, "gpdsl.inference.fineness.finely"]
+    others += [(b"a", b"bbytes c"), (b"abytes b", b"c")]
     digests = [_digest(each) for each in others]
     assert len(set(digests)) == len(others)
     assert digests == [_digest(each) for each in others]
+    one, other = frozenset([0, 8]), frozenset([8, 0])
+    assert list(one) != list(other) and kept._digest(one) == kept._digest(other)
 
 
 def _own(x: Any) -> Any:
@@ -94,10 +99,10 @@ def test_what_another_process_may_mean_something_else_by_has_no_digest(value: ob
 
 def test_programs_that_call_other_things_than_lapack_are_not_kept(tmp_path: Path) -> None:
     """An address of a function of this process would be no address in the next one."""
-    import jax
 
     def compiled(function: Any) -> Any:
-        return jax.jit(function).lower(np.eye(3, dtype=np.float32)).compile()
+        with kept._compiled_anew():
+            return jax.jit(function).lower(np.eye(3, dtype=np.float32)).compile()
 
     def asks(x: Any) -> Any:
         return jax.pure_callback(lambda a: np.asarray(a), jax.ShapeDtypeStruct((3, 3), np.float32), x)
@@ -108,6 +113,11 @@ def test_programs_that_call_other_things_than_lapack_are_not_kept(tmp_path: Path
     loaded = kept._read(tmp_path / "factorises", (np.eye(3, dtype=np.float32),))
     assert loaded is not None
     np.testing.assert_allclose(loaded(4 * np.eye(3, dtype=np.float32)), 2 * np.eye(3), rtol=1e-6)
+    content = (tmp_path / "factorises").read_bytes()
+    for place in (5, len(content) // 2):
+        damaged = bytes((*content[:place], content[place] ^ 1, *content[place + 1 :]))
+        (tmp_path / "factorises").write_bytes(damaged)
+        assert kept._read(tmp_path / "factorises", (np.eye(3, dtype=np.float32),)) is None
 
 
 def test_names_that_were_given_again_keep_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -118,5 +128,47 @@ def test_names_that_were_given_again_keep_nothing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(kept.VARIABLE, "1")
     assert kept._path(("key", 1)) is None
     monkeypatch.setenv(kept.VARIABLE, "")
+    with monkeypatch.context() as several:
+        several.setattr(jax, "device_count", lambda: 2)
+        assert kept._path(("key", 1)) is None
     reuse.forget()
     assert kept._path(("key", 1)) is None
+
+
+def test_what_programs_depend_on_besides_is_in_their_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What JAX is told, XLA, and of how many cores; programs of other shapes are others."""
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setenv(kept.VARIABLE, "")
+    paths = []
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            paths += [kept._path("key"), kept._path(("key", 1))]
+            with jax.default_matmul_precision("float32"):
+                paths.append(kept._path("key"))
+    assert None not in paths and len(set(paths)) == 6
+    stamps = [kept._stamp.__wrapped__()]
+    monkeypatch.setattr(os, "cpu_count", lambda: 77)
+    stamps.append(kept._stamp.__wrapped__())
+    monkeypatch.setenv("XLA_FLAGS", "--some")
+    stamps.append(kept._stamp.__wrapped__())
+    assert len(set(stamps)) == 3
+    monkeypatch.undo()
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setenv(kept.VARIABLE, "")
+    for count in (2, 3, 2):
+        for numbers in (np.ones(count, np.float32), np.ones(count, np.int32)):
+            np.testing.assert_array_equal(kept.on_use(("twice",), lambda x: 2 * x)(numbers), 2 * numbers)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_arguments_are_alike_where_programs_are() -> None:
+    """Numbers of Python give way to other types; arrays do not, whoever holds them."""
+    array = np.ones(2, np.float32)
+    assert shapes_of((array, np.float32(1))) == shapes_of((jnp.asarray(array), jnp.float32(1)))
+    alone = np.float32(1), 1.0, jnp.asarray(1.0), array, np.ones(2, np.int32), np.ones((2, 1), np.float32), (array,)
+    with jax.enable_x64(False):
+        shapes = [shapes_of(each) for each in alone]
+    assert shapes[0] not in shapes[1:3]
+    assert len(set(shapes[3:])) == 4 and not set(shapes[:3]) & set(shapes[3:])
