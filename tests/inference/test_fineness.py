@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -258,6 +258,50 @@ def test_the_cheap_rule_is_right_where_its_error_falls_fast_enough(
     ]
     error = np.abs(np.asarray(found)[0] / expected - 1)
     assert error.max() < 1e-6 if right else error.max() > 1e-9
+
+
+@pytest.mark.parametrize(
+    ("errors", "centres", "right"),
+    [
+        ((9e-7, 9e-7, 9e-7), 2, True),
+        ((2e-6, 2e-6, 2e-6), 0, False),
+        ((4e-4, 1e-2, 1.0), 1, True),
+        ((4e-4, 1e-2, 1.0), 2, False),
+        ((1e-3, 2e-2, 1.0), 1, False),
+        ((6e-5, 1e-3, 1e-1), 1, False),
+        ((1e-5, 1e-3, 5e-3), 1, False),
+        ((-4e-4, 1e-2, -1.0), 1, True),
+    ],
+    ids=["small", "not small", "falls", "steps may hide", "left over", "slow", "slow before", "signs"],
+)
+def test_how_wrong_the_cheap_rule_is_follows_from_parts_of_its_nodes(
+    errors: tuple[float, float, float], centres: int, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half, a quarter and an eighth of them are off from the next by so much; beside a row without errors."""
+    half, quarter, eighth = 1.0 + np.cumsum(errors)
+    values = np.zeros((fine_quadrature.EVEN_NODES, 1, 2))
+    values[0, 0] = eighth / 8, 1 / 8
+    values[4, 0] = quarter / 4 - eighth / 8, 1 / 8
+    values[2, 0] = half / 2 - quarter / 4, 1 / 4
+    values[1, 0] = 1 - half / 2, 1 / 2
+    monkeypatch.setattr(fine_quadrature, "_even_values", lambda _: jnp.asarray(values))
+    monkeypatch.setattr(fine_quadrature, "_centres", lambda _: (sp.Symbol("f"),) * centres)
+    with jax.enable_x64(True):
+        found, told = quick_integral(cast(Integral, None))
+    np.testing.assert_allclose(found, 1.0, rtol=1e-14)
+    assert bool(told) == right
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_widths_of_what_is_read_are_the_largest_of_any_row(scale: float) -> None:
+    """Of a kernel whose variance grows along x: where rows lie far apart in width, the widest counts."""
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, SCALE * (Linear() + Constant()))\ny ~ Normal(f^3, 1)\n"
+    text = text.replace("SCALE", str(scale))
+    problem = problem_of(text, {"x": X[:5], "y": X[:5]})
+    parameters = problem.program.parameters.constrain(problem.parameters)
+    found = fineness.prior_widths(problem, parameters, problem.rows)
+    expected = np.sqrt(scale * (1.0 + np.max(np.square(np.asarray(problem.rows.inputs["x"])))))
+    np.testing.assert_allclose(found, [expected], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

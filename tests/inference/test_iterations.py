@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -128,3 +130,30 @@ def test_the_length_of_a_step_is_that_of_the_fisher_metric(rng: np.random.Genera
     expected = np.einsum("na,nab,nb->n", steps, metric, steps).reshape(3, 2).sum(axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert bool(jnp.all(jnp.isnan(step_lengths(q, coupled_sites(here), coupled_sites(there)))))
+
+
+@pytest.mark.parametrize(
+    ("length", "gain", "step", "done"),
+    [
+        (4.0, 0.29, 1.0, True),
+        (4.0, 0.31, 1.0, False),
+        (1.0, 1.49, 1.0, True),
+        (1.0, 1.51, 1.0, False),
+        (4.1, 0.01, 1.0, False),
+        (4.0, 0.01, 0.5, False),
+        (4.0, -0.01, 1.0, False),
+        (np.nan, 0.01, 1.0, False),
+    ],
+)
+def test_it_ends_where_a_tenth_of_the_tolerance_is_left(length: float, gain: float, step: float, done: bool) -> None:
+    """Gains fall as the squared length of the step, of 16 before, did: those that follow are gain / (fallen - 1)."""
+    with jax.enable_x64(True):
+        sites = [Sites(jnp.full((2, 1), number), jnp.full((2, 1), 1.0 + number)) for number in (0.0, 0.2, 0.1, 0.15)]
+        begun, target, trial, seen = sites
+        units = Sites(jnp.ones(1), jnp.ones(1))
+        before = rules.before_any(begun)
+        known = {"target": target, "length": jnp.asarray(16.0), "elbo": jnp.asarray(0.0), "step": jnp.asarray(step)}
+        before = replace(before, low=jnp.asarray(0.0), iterations=before.iterations + 3, **known)
+        after = rules.judged(before, trial, (jnp.asarray(gain), seen, jnp.asarray(length), None), units, 1.0)
+    assert bool(after.done) == done
+    assert float(after.length) == (16.0 if gain < 0 else pytest.approx(length, nan_ok=True))

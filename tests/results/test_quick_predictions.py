@@ -256,15 +256,16 @@ def test_numbers_that_an_expression_does_not_read_are_not_asked_for() -> None:
 
 
 def test_coupled_latents_in_blocks_of_rows_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a latent that is read at two places in each row, too; where rows come in no full blocks, all at once."""
     latents = "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(1, 2 * RBF(2))\n"
-    text = f"input x : real\noutput y : real\n{latents}y ~ Normal(f * g, 0.3)\n"
+    text = f"input x : real\ninput z : real\noutput y : real\n{latents}y ~ Normal(f * g + f(z), 0.3)\n"
     x = np.linspace(0, 3, 14)
-    fit = gpdsl.compile(text).fit({"x": x, "y": np.sin(x)}, steps=4, posterior="coupled")
-    found = []
-    for size in (32, 16, 1 << 20):
+    fit = gpdsl.compile(text).fit({"x": x, "z": x**2, "y": np.sin(x)}, steps=4, posterior="coupled")
+    found, new = [], {"x": np.linspace(-1, 4, 128), "z": np.cos(np.arange(128))}
+    for size in (32, 48, 1 << 20):
         monkeypatch.setattr(coupled, "ROWS_AT_ONCE", size)
         forget()
-        found.append(fit.predict({"x": np.linspace(-1, 4, 128)}).beliefs.marginals)
+        found.append(fit.predict(new).beliefs.marginals)
     for each in found[:2]:
         np.testing.assert_allclose(each.covariance, found[2].covariance, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(each.mean, found[2].mean, rtol=1e-12, atol=1e-13)
