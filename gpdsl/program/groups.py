@@ -127,12 +127,6 @@ def _few(translator: Translator, name: str, basis: list[Reading]) -> list[Readin
 
 def reads_of(declarations: m.Declarations) -> Iterable[m.Read]:
     """Every read of a latent or row variable in the definitions and observations of a model."""
-    known = {**declarations.latents, **declarations.rows}
-    return (each for each in every_read(declarations) if each.name in known)
-
-
-def every_read(declarations: m.Declarations) -> Iterable[m.Read]:
-    """Every read of anything in the definitions and observations of a model."""
     pending: list[m.Expression] = [case.body for let in declarations.lets.values() for case in let.cases]
     calls = [observation.distribution for observation in declarations.observations]
     while calls:
@@ -141,7 +135,7 @@ def every_read(declarations: m.Declarations) -> Iterable[m.Read]:
         calls += call.components
     while pending:
         expression = pending.pop()
-        if isinstance(expression, m.Read):
+        if isinstance(expression, m.Read) and expression.name in {**declarations.latents, **declarations.rows}:
             yield expression
         pending += m.parts(expression)
 

@@ -170,3 +170,15 @@ def test_an_interrupted_look_at_one_layer_keeps_what_all_found(
     assert fit.interrupted
     assert np.isfinite(fit.elbo)
     assert [step for step, *_ in fit.history][-1] == 50
+
+
+def test_the_last_layer_alone_is_the_model_that_says_so() -> None:
+    """With the inputs that it reads, and no parameters of others among what it learns."""
+    text = SHARP.replace("f(h)", "f(h, v)").replace("input x : real", "input x : real\ninput v : real\ninput n : real")
+    data = {name: np.arange(5.0) for name in ("x", "v", "n", "y")}
+    program, bound, options = prepare(gpdsl.compile(text.replace("Normal(f,", "Normal(f + n,")), data, {}, {})
+    one, known, _ = shallow._alone(program, bound, options, None)
+    assert set(one.declarations.inputs) == set(known.inputs) == {"h", "v", "n"}
+    np.testing.assert_allclose(known.inputs["h"], data["x"], rtol=1e-6)
+    assert set(one.parameters.initial) == {"ell", "sigma"}
+    assert float(one.parameters.held["s"]) == 1e-4

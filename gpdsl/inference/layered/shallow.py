@@ -7,8 +7,8 @@ after these when the steps run out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +22,6 @@ from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m
 from gpdsl.language.inducing import per_latent
-from gpdsl.program.groups import every_read
 from gpdsl.program.program import Program, at_values, make_program, make_rows
 from gpdsl.program.white import training
 
@@ -127,10 +126,10 @@ def _alone(
     values, declared = _values(program, data, options), program.declarations
     known = {name: m.Input(name, each.span, each.axes) for name, each in declared.latents.items() if name in values}
     left = {name: each for name, each in declared.latents.items() if name not in values}
-    idle = _arguments(declared.latents.keys() - left.keys(), declared) - _arguments(left, declared)
-    idle -= {
-        each.name for each in every_read(declared)
-    }  # what stands beside its rows tells which of them are neighbours
+    below = [each for name, each in declared.latents.items() if name in values]
+    priors = [each.prior for each in declared.params.values()]
+    others = left, declared.lets, declared.rows, declared.observations, priors
+    idle = set(_names(below)) - set(_names(others))  # they would count among what is learnt, and what tells neighbours
     inputs = {name: each for name, each in declared.inputs.items() if name not in idle}
     shallow = replace(declared, inputs=MappingProxyType(inputs | known), latents=MappingProxyType(left))
     asked = None if inducing is None else per_latent(inducing, shallow.latents)
@@ -140,7 +139,7 @@ def _alone(
         program.levels,
         {},
         expectations=options.expectations,
-        fixed=options.fixed,
+        fixed={*options.fixed, *(idle & declared.params.keys())},
         initial={**program.parameters.initial, **program.parameters.held},
         inducing=asked,
     )
@@ -149,9 +148,21 @@ def _alone(
     return one, replace(data, inputs={**read, **values}), chosen
 
 
-def _arguments(latents: Collection[str], declared: m.Declarations) -> set[str]:
-    """What some latents are functions of."""
-    return {name for each in latents for name in declared.latents[each].arguments}
+def _names(part: object) -> Iterator[str]:
+    """What is read anywhere inside a declaration, and what latents are functions of."""
+    if isinstance(part, m.Read):
+        yield part.name
+    elif isinstance(part, m.Latent):
+        yield from part.arguments
+    inside: Iterable[object] = ()
+    if is_dataclass(part):
+        inside = (getattr(part, each.name) for each in fields(part))
+    elif isinstance(part, Mapping):
+        inside = part.values()
+    elif isinstance(part, tuple | list):
+        inside = part
+    for each in inside:
+        yield from _names(each)
 
 
 def _from(program: Program, one: Program, found: Found) -> tuple[Program, Start | None]:
