@@ -13,7 +13,8 @@ import pytest
 import gpdsl
 from gpdsl.inference.natural import profiled
 from gpdsl.inference.natural.lapack import RowPosterior, _inverse, row_posterior
-from gpdsl.inference.natural.profiled import _place, outer_point, profiled_bound
+from gpdsl.inference.natural.profiled import _place, outer_point, profiled_bound, setting_of
+from gpdsl.inference.natural.refine import Progress, refine
 from gpdsl.inference.natural.row_space import Ascent, in_row_space
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.problem import Problem
@@ -151,6 +152,25 @@ def test_the_programs_between_do_no_linear_algebra(rng: np.random.Generator) -> 
     assert "potrf" in jit(profiled_bound(problem)).lower(
         point, start_sites(problem), problem.rows, problem.inducing, None, problem.jitter, 1.0
     ).compile().as_text()  # fmt: skip
+
+
+def test_it_takes_the_iterations_that_one_program_takes(rng: np.random.Generator) -> None:
+    """Also where what is left is told from the length of a step: there are as many to each tolerance."""
+    problem = problem_of(BINARY, data_of(BINARY, rng))
+    point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
+    loop, given = loop_of(problem, point, None)
+    step, taken, counts = loop._step, list[float](), list[tuple[int, int]]()
+    loop._step = lambda *known: (taken.append(known[3]), step(*known))[1]
+
+    def refined(tolerance: jax.Array) -> Progress:
+        setting = setting_of(problem, point, problem.inducing, problem.rows)
+        return refine(setting, sites, None, tolerance, 100)  # type: ignore[arg-type]
+
+    at_once = jit(refined)
+    for tolerance in (1e-1, 1e-3, 1e-5, 1e-7):
+        loop(point, sites, given, None, tolerance, 100)
+        counts.append((taken.count(tolerance), int(at_once(jnp.asarray(tolerance)).iterations)))
+    assert [one for one, _ in counts] == [other for _, other in counts]
 
 
 @pytest.mark.filterwarnings("ignore:.*is not a covariance")
