@@ -226,9 +226,14 @@ def jit(function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: boo
     options = _cpu_options() if jax.default_backend() == "cpu" else None
     if options and fused:
         options = {name: value for name, value in options.items() if name != UNFUSED}
-    if options and (brief or not says_no(os.environ.get(ALL_BRIEF, ""))):
+    if options and (brief or asks_for_brief()):
         options = {**options, **{name: value for name, value in LEAST if name in options}}
     return jax.jit(function, compiler_options=options, donate_argnums=given)
+
+
+def asks_for_brief() -> bool:
+    """Whether the environment asks for programs that compile quickly."""
+    return not says_no(os.environ.get(ALL_BRIEF, ""))
 
 
 @functools.cache

@@ -14,8 +14,9 @@ import pickle
 import platform
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -32,7 +33,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import gpdsl
 from gpdsl.program import cache as caching
 from gpdsl.program import reuse
-from gpdsl.program.cache import jit, says_no
+from gpdsl.program.cache import asks_for_brief, jit, says_no
 from gpdsl.program.reuse import Named, Unique, shapes_of
 
 VARIABLE = "GPDSL_TRACE"
@@ -48,6 +49,11 @@ TOLD = (
     "jax_threefry_partitionable",
     "jax_debug_nans",
     "jax_debug_infs",
+    "jax_random_seed_offset",
+    "jax_high_dynamic_range_gumbel",
+    "jax_softmax_custom_jvp",
+    "jax_optimization_level",
+    "jax_disable_most_optimizations",
 )
 """What JAX is told that programs depend on."""
 
@@ -86,18 +92,31 @@ def on_use(key: Hashable, function: Callable[..., Any], brief: bool = False) -> 
     return call
 
 
+_anew = threading.Lock()
+_before: list[bool] = []
+"""What JAX's cache is to be again, once for each thread that compiles without it."""
+
+
 @contextmanager
 def _compiled_anew() -> Iterator[None]:
-    """Without JAX's cache: what has been read from there once lacks parts when it is written again."""
+    """Without JAX's cache: what has been read from there once lacks parts when it is written again.
+
+    The first of several threads turns it off, and the last turns it on again.
+    """
     name = "jax_enable_compilation_cache"
-    before = getattr(jax.config, name)
-    jax.config.update(name, False)
-    compilation_cache.reset_cache()
+    with _anew:
+        _before.append(_before[0] if _before else getattr(jax.config, name))
+        if len(_before) == 1:
+            jax.config.update(name, False)
+            compilation_cache.reset_cache()
     try:
         yield
     finally:
-        jax.config.update(name, before)
-        compilation_cache.reset_cache()
+        with _anew:
+            before = _before.pop()
+            if not _before:
+                jax.config.update(name, before)
+                compilation_cache.reset_cache()
 
 
 def _path(key: Hashable) -> Path | None:
@@ -108,7 +127,7 @@ def _path(key: Hashable) -> Path | None:
         return None
     digest = hashlib.sha256(_stamp())
     try:
-        _tell(digest.update, (key, tuple(getattr(jax.config, name, None) for name in TOLD)))
+        _tell(digest.update, (key, asks_for_brief(), tuple(getattr(jax.config, name, None) for name in TOLD)))
     except Unique:
         return None
     return folder / f"{digest.hexdigest()}{SUFFIX}"
@@ -117,12 +136,17 @@ def _path(key: Hashable) -> Path | None:
 @cache
 def _stamp() -> bytes:
     """What tells this gpdsl, and what it compiles with, from others."""
-    root = Path(gpdsl.__file__).parent
-    sources = sorted((str(path.relative_to(root)), path.stat()) for path in root.rglob("*.py"))
     versions = (jax.__version__, jaxlib.__version__, np.__version__, sp.__version__, platform.python_version())
     told = os.environ.get("XLA_FLAGS", ""), os.cpu_count()
-    files = [(name, status.st_size, status.st_mtime_ns) for name, status in sources]
-    return repr((files, versions, told)).encode()
+    return repr((_sources(Path(gpdsl.__file__).parent), versions, told)).encode()
+
+
+def _sources(root: Path) -> str:
+    """A digest of the sources in a folder: by their content, since installers and images may give all one time."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        _tell(digest.update, (str(path.relative_to(root)), path.read_bytes()))
+    return digest.hexdigest()
 
 
 def _tell(update: Callable[[bytes], Any], value: Any) -> None:
@@ -209,8 +233,19 @@ def _write(path: Path, program: Any) -> None:
             return
         executable, _, tree = serialize_executable.serialize(program)
         payload = pickle.dumps((executable, jax.tree.unflatten(tree, range(tree.num_leaves))))
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
-        os.replace(file.name, path)
+        _put(path, hashlib.sha256(payload).digest() + payload)
     except Exception:  # noqa: BLE001 (a full disk, a result that is no plain data)
         return
+
+
+def _put(path: Path, content: bytes) -> None:
+    """A file of this content, all at once. Raises OSError where that fails, and leaves nothing of it."""
+    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115 (it stays, under another name)
+    try:
+        with file:
+            file.write(content)
+        os.replace(file.name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(file.name)
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ def test_programs_that_call_other_things_than_lapack_are_not_kept(tmp_path: Path
     """An address of a function of this process would be no address in the next one."""
 
     def compiled(function: Any) -> Any:
-        with kept._compiled_anew():
+        with kept._compiled_anew():  # what JAX's cache has of an earlier run cannot be written again
             return jax.jit(function).lower(np.eye(3, dtype=np.float32)).compile()
 
     def asks(x: Any) -> Any:
@@ -172,3 +173,69 @@ def test_arguments_are_alike_where_programs_are() -> None:
         shapes = [shapes_of(each) for each in alone]
     assert shapes[0] not in shapes[1:3]
     assert len(set(shapes[3:])) == 4 and not set(shapes[:3]) & set(shapes[3:])
+
+
+def test_what_programs_depend_on_besides_makes_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Programs that were compiled in a hurry are not found by who does not ask for that."""
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setenv(kept.VARIABLE, "")
+    monkeypatch.setenv(cache.ALL_BRIEF, "")
+    before = kept._path(("key", 1))
+    monkeypatch.setenv(cache.ALL_BRIEF, "1")
+    brief = kept._path(("key", 1))
+    monkeypatch.setenv(cache.ALL_BRIEF, "")
+    offset = jax.config.jax_random_seed_offset
+    try:
+        jax.config.update("jax_random_seed_offset", offset + 1)
+        seeded = kept._path(("key", 1))
+    finally:
+        jax.config.update("jax_random_seed_offset", offset)
+    assert len({before, brief, seeded}) == 3
+    assert kept._path(("key", 1)) == before
+
+
+def test_threads_that_compile_at_once_leave_the_cache_of_jax_on() -> None:
+    assert jax.config.jax_enable_compilation_cache
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with kept._compiled_anew():
+            inside.set()
+            leave.wait(60)
+
+    other = threading.Thread(target=first)
+    other.start()
+    inside.wait(60)
+    with kept._compiled_anew():
+        leave.set()
+        other.join(60)
+        assert not jax.config.jax_enable_compilation_cache
+    assert jax.config.jax_enable_compilation_cache
+
+
+def test_what_cannot_be_written_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A full disk would be filled with pieces of programs otherwise."""
+    program = jax.jit(lambda x: x + 1).lower(1.0).compile()
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    kept._write(taken, program)
+    assert list(tmp_path.iterdir()) == [taken]
+
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    kept._write(tmp_path / "program", program)
+    assert list(tmp_path.iterdir()) == [taken]
+
+
+def test_sources_are_told_by_what_they_say(tmp_path: Path) -> None:
+    """Some installers and images give all files one time, and a number may change without a size."""
+    file = tmp_path / "constants.py"
+    file.write_text("SMALL = 1e-6")
+    os.utime(file, (0, 0))
+    before = kept._sources(tmp_path)
+    file.write_text("SMALL = 1e-8")
+    os.utime(file, (0, 0))
+    assert kept._sources(tmp_path) != before
