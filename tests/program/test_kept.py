@@ -185,7 +185,7 @@ def test_what_programs_depend_on_besides_makes_others(monkeypatch: pytest.Monkey
     monkeypatch.setenv(cache.ALL_BRIEF, "1")
     brief = kept._path(("key", 1))
     monkeypatch.setenv(cache.ALL_BRIEF, "")
-    offset = jax.config.jax_random_seed_offset
+    offset = jax.config.values["jax_random_seed_offset"]
     try:
         jax.config.update("jax_random_seed_offset", offset + 1)
         seeded = kept._path(("key", 1))
@@ -196,7 +196,7 @@ def test_what_programs_depend_on_besides_makes_others(monkeypatch: pytest.Monkey
 
 
 def test_threads_that_compile_at_once_leave_the_cache_of_jax_on() -> None:
-    assert jax.config.jax_enable_compilation_cache
+    assert jax.config.values["jax_enable_compilation_cache"]
     inside, leave = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -210,8 +210,8 @@ def test_threads_that_compile_at_once_leave_the_cache_of_jax_on() -> None:
     with kept._compiled_anew():
         leave.set()
         other.join(60)
-        assert not jax.config.jax_enable_compilation_cache
-    assert jax.config.jax_enable_compilation_cache
+        assert not jax.config.values["jax_enable_compilation_cache"]
+    assert jax.config.values["jax_enable_compilation_cache"]
 
 
 def test_what_cannot_be_written_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
