@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpdsl.forward import Usage
@@ -76,6 +76,13 @@ class Monitor:
         self.state = None
         if self.keep is not None:
             self.keep(lambda: result, True)
+
+    def after(self, first: Monitor) -> Monitor:
+        """The history of two fits, one after the other, by the clock of the first: what lies between them counts."""
+        steps, seconds = first.history[-1][0], self._start - first._start
+        later = [(steps + step, elbo, seconds + elapsed) for step, elbo, elapsed in self.history]
+        compiling = first.compile_seconds + self.compile_seconds
+        return replace(self, history=[*first.history, *later], compile_seconds=compiling, _start=first._start)
 
     @property
     def last(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -182,3 +183,30 @@ def test_the_last_layer_alone_is_the_model_that_says_so() -> None:
     np.testing.assert_allclose(known.inputs["h"], data["x"], rtol=1e-6)
     assert set(one.parameters.initial) == {"ell", "sigma"}
     assert float(one.parameters.held["s"]) == 1e-4
+
+
+def test_one_layer_that_stays_ahead_is_told(sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that go on with a wide variance lose what one has: the note has the difference of the two bounds."""
+    monkeypatch.setattr(growth, "GOING_ON", 5)
+    monkeypatch.setattr(growth, "GENTLE", 0.3)
+    text = SHARP.replace("positive = 0.0001", "positive = 1")
+    exact = gpdsl.compile(ALONE).fit(sharp, progress=False)
+    fit = gpdsl.compile(text).fit(sharp, progress=False)
+    told = [each for each in fit.notes if each.startswith("the last layer alone")]
+    assert len(told) == 1
+    assert f"{exact.elbo - fit.elbo:.1f}"[:-2] in told[0]
+
+
+def test_seconds_of_the_look_at_one_layer_count(sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    look, heard = growth._grown_to, []
+
+    def slow(*given: Any) -> Any:
+        time.sleep(1.5)
+        return look(*given)
+
+    monkeypatch.setattr(growth, "_grown_to", slow)
+    fit = gpdsl.compile(SHARP).fit(sharp, progress=False, callback=lambda each: heard.append((each.step, each.elapsed)))
+    seconds = {int(step): elapsed for step, _, elapsed in fit.history}
+    assert seconds[51 if 51 in seconds else min(each for each in seconds if each > 50)] - seconds[50] > 1.5
+    for step, elapsed in heard:
+        np.testing.assert_allclose(seconds[step], elapsed, atol=0.5)

@@ -118,7 +118,7 @@ def _layers_go_on(
     shifted = None if callback is None else _shifted(callback, found[1])
     chosen = replace(options, steps=GOING_ON, learning_rate=GENTLE)
     later, monitor, choice, jitter = infer(program, data, chosen, shifted, start, keep)
-    history = _joined(found[1], monitor)
+    history = monitor.after(found[1])
     if not later.elbo > found[0].elbo:
         return replace(found[0], interrupted=later.interrupted), history, *found[2:]
     points = max(len(z) for z in start.inducing)
@@ -152,7 +152,7 @@ def _grown(
             if begin is None:
                 break
             found = _continued(program, data, options, best, begin, callback, keep)
-            history = _joined(best[1], found[1])
+            history = found[1].after(best[1])
             if not found[0].elbo > best[0].elbo:
                 best = replace(best[0], interrupted=found[0].interrupted), history, *best[2:]
                 break
@@ -312,11 +312,3 @@ def _shifted(callback: Told, before: Monitor) -> Told:
         callback(total)
 
     return told
-
-
-def _joined(first: Monitor, second: Monitor) -> Monitor:
-    """The history of two fits, one after the other."""
-    steps, _, seconds = first.history[-1]
-    later = [(steps + step, elbo, seconds + elapsed) for step, elbo, elapsed in second.history]
-    compiling = first.compile_seconds + second.compile_seconds
-    return replace(second, history=[*first.history, *later], compile_seconds=compiling)

@@ -93,11 +93,24 @@ def no_worse_than_one(
         program, start = _from(program, one, best)
         if best[0].interrupted or not best[0].elbo > bound or start is None:
             return replace(found[0], interrupted=best[0].interrupted), *found[1:]
-        return fit_all(program, start)
+        whole = fit_all(program, start)
     except GpdslError:
         return found
     except KeyboardInterrupt:
         return replace(found[0], interrupted=True), *found[1:]
+    return _told_of_one(whole, best[0].elbo, data.rows)
+
+
+def _told_of_one(found: Found, one: float, rows: int) -> Found:
+    """With a note, where one layer has the higher bound all the same: nothing else of the fit shows that it has."""
+    above = one - found[0].elbo
+    if found[0].interrupted or not above > max(1.0, WORTH * rows):
+        return found
+    note = (
+        f"the last layer alone, with those below as they start, has a bound that is {above:.3g} nats higher, and "
+        "layers that went on from there did not keep it: give more `steps`, or compare predictions of a model of one layer"
+    )
+    return replace(found[0], notes=(*found[0].notes, note)), *found[1:]
 
 
 def _fit_of_one(program: Program, data: Data, options: Options, fit: Fit, bound: float) -> tuple[Program, Found]:
