@@ -197,11 +197,15 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
 
 
 def check_own(declarations: Declarations, options: Options, choice: Choice) -> None:
-    """That inducing points by name are those of the latents of the model."""
+    """That inducing points by name are those of the latents of the model.
+
+    Layers have their own numbers without being asked: inner latents other ones than the last.
+    """
     asked, latents = options.inducing, declarations.latents
     if isinstance(asked, Mapping):
         need(per_latent(asked, latents) == asked, "options: inducing is not that of the latents")
-    odd = not isinstance(asked, Mapping) or choice.own.keys() != latents.keys()
+    above = any({*each.arguments} & {*latents, *declarations.rows} for each in latents.values())
+    odd = not (above or isinstance(asked, Mapping)) or choice.own.keys() != latents.keys()
     need(not (choice.own and odd), "choice: own is not that of the latents")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,6 +151,20 @@ def test_layers_end_no_worse_than_one_with_more_inducing_points(sharp: dict[str,
     assert "50 inducing points of the last layer give more" in fit.choice.reasons["inducing"]
     assert "8 inducing points of h, 50 inducing points of f" in str(fit.summary())
     assert [step for step, *_ in fit.history][-1] == 100
+
+
+def test_layers_with_numbers_of_points_of_their_own_come_back_from_files(
+    sharp: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """Numbers that nobody asked for: of files, pickles and checkpoints."""
+    fit = gpdsl.compile(SHARP).fit(sharp, progress=False, checkpoint=tmp_path / "fit")
+    assert fit.choice.own == {"h": 8, "f": 50}
+    rows, known = {"x": np.array([0.5, 3.0, 9.0])}, fit.predict({"x": np.array([0.5, 3.0, 9.0])}).mean("y")
+    for again in (gpdsl.load_fit(tmp_path / "fit"), pickle.loads(pickle.dumps(fit))):  # noqa: S301
+        np.testing.assert_array_equal(again.predict(rows).mean("y"), known)
+        assert again.choice.own == fit.choice.own
+    resumed = gpdsl.compile(SHARP).fit(sharp, progress=False, checkpoint=tmp_path / "fit", resume=True)
+    assert resumed.elbo == fit.elbo
 
 
 def test_layers_stay_where_depth_gives_more(sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def _told_of_one(found: Found, one: float, rows: int) -> Found:
         return found
     note = (
         f"the last layer alone, with those below as they start, has a bound that is {above:.3g} nats higher, and "
-        "layers that went on from there did not keep it: give more `steps`, or compare predictions of a model of one layer"
+        "layers that went on from there did not keep it: give more `steps`, or compare a model of one layer"
     )
     return replace(found[0], notes=(*found[0].notes, note)), *found[1:]
 
