@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -33,6 +34,9 @@ KEPT = "kept while the fit went on: resume=True goes on from here"
 
 LEAST = 0.1
 """Of the steps of a noisy search, that one that goes on makes at least."""
+
+NOISE = 4.0
+"""Standard errors by which a bound with noise is the higher one."""
 
 Made = Callable[[Result, Choice, float, Monitor], Fit]
 
@@ -139,7 +143,12 @@ def steps_left(known: Fit, options: Options) -> Options:
 
 
 def not_below(known: Fit, fit: Fit) -> Fit:
-    """A fit that went on, or the state it went on from where that has the higher bound and both are exact."""
-    if not noisy(known) and known.elbo > fit.elbo and known.averages_bound == fit.averages_bound:
+    """A fit that went on, or the state it went on from where that has the higher bound.
+
+    Of a search with noise that is the bound at its end, or where it was interrupted, and higher beyond its errors.
+    """
+    unsure = NOISE * math.hypot(known.elbo_se, fit.elbo_se) if noisy(known) else 0.0
+    assessed = not (noisy(known) and known.message == KEPT)
+    if assessed and known.elbo > fit.elbo + unsure and known.averages_bound == fit.averages_bound:
         return replace(known, message=fit.message, interrupted=fit.interrupted, options=fit.options)
     return fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,21 @@ def test_seconds_of_the_look_at_one_layer_count(sharp: dict[str, np.ndarray], mo
     assert seconds[51 if 51 in seconds else min(each for each in seconds if each > 50)] - seconds[50] > 1.5
     for step, elapsed in heard:
         np.testing.assert_allclose(seconds[step], elapsed, atol=0.5)
+
+
+def test_what_goes_on_from_an_interrupted_fit_is_not_lost_where_it_ends_lower(
+    sharp: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """Few long steps from many inducing points fall far: the state that was interrupted stays, in the file as well."""
+
+    def stop(report: Any) -> None:
+        if report.step > 50:
+            signal.raise_signal(signal.SIGINT)
+
+    where, model = tmp_path / "fit", gpdsl.compile(SHARP)
+    before = model.fit(sharp, progress=False, checkpoint=where, callback=stop)
+    assert before.interrupted
+    for _ in range(2):
+        after = model.fit(sharp, progress=False, checkpoint=where, resume=True)
+        assert not after.interrupted
+        assert after.elbo > before.elbo - 4
