@@ -222,11 +222,14 @@ def test_seconds_of_the_look_at_one_layer_count(sharp: dict[str, np.ndarray], mo
         return look(*given)
 
     monkeypatch.setattr(growth, "_grown_to", slow)
-    fit = gpdsl.compile(SHARP).fit(sharp, progress=False, callback=lambda each: heard.append((each.step, each.elapsed)))
+    fit = gpdsl.compile(SHARP).fit(sharp, progress=False, callback=heard.append)
     seconds = {int(step): elapsed for step, _, elapsed in fit.history}
     assert seconds[51 if 51 in seconds else min(each for each in seconds if each > 50)] - seconds[50] > 1.5
-    for step, elapsed in heard:
-        np.testing.assert_allclose(seconds[step], elapsed, atol=0.5)
+    alone = [each for each in heard if each.stage.startswith("the last layer alone, ")]
+    assert 0 < len(alone) < len(heard)
+    for each in heard:
+        if each not in alone:
+            np.testing.assert_allclose(seconds[each.step], each.elapsed, atol=0.5)
 
 
 def test_what_goes_on_from_an_interrupted_fit_is_not_lost_where_it_ends_lower(

@@ -88,7 +88,8 @@ def infer_growing(
     if program.inner:  # inducing points are at samples, where nothing tells what they lose
         found = infer(program, data, options, callback, start, keep)
         whole = partial(_layers_go_on, data, options, found, callback, keep)
-        return found if start is not None else no_worse_than_one(program, data, options, found, _grown_to, whole)
+        alone = partial(_grown_to, found[1], callback)
+        return found if start is not None else no_worse_than_one(program, data, options, found, alone, whole)
     found, bounds = _grown(program, data, options, callback, start, keep), None
     try:
         bounds = certified_loss(program, data, options, found)
@@ -126,9 +127,12 @@ def _layers_go_on(
     return later, history, replace(choice, reasons={**choice.reasons, "inducing": told}), jitter
 
 
-def _grown_to(program: Program, data: Data, options: Options, bound: float) -> Found:
+def _grown_to(
+    before: Monitor, callback: Told | None, program: Program, data: Data, options: Options, bound: float
+) -> Found:
     """A fit that ends where no number of inducing points would raise its bound so far."""
-    return _grown(program, data, options, None, None, None, bound)
+    shifted = None if callback is None else _shifted(callback, before, "the last layer alone, ")
+    return _grown(program, data, options, shifted, None, None, bound)
 
 
 def _grown(
@@ -303,12 +307,12 @@ def _continued(
     return found, after, replace(chosen, reasons=reasons), jitter
 
 
-def _shifted(callback: Told, before: Monitor) -> Told:
-    """A callback that is told of steps and seconds after those before."""
+def _shifted(callback: Told, before: Monitor, stage: str = "") -> Told:
+    """A callback that is told of steps and seconds after those before, and of what they are steps."""
     steps, seconds = before.history[-1][0], before.elapsed
 
     def told(report: Report) -> None:
         total = replace(report, step=report.step + steps, steps=report.steps + steps, elapsed=report.elapsed + seconds)
-        callback(total)
+        callback(replace(total, stage=stage + report.stage))
 
     return told
