@@ -70,7 +70,6 @@ def called_in(text: str) -> Iterator[tuple[str, str]]:
 # Model files: read with a limit, since a path may lead to anything.
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".npz")
-SAVED = ".gpfit"
 LARGEST = 4 * MAX_CHARACTERS
 """Bytes: of a text with too many characters enough is read to say so."""
 
@@ -89,9 +88,6 @@ def read_exactly(path: str | Path) -> str:
         if Path(path).suffix.lower() in TABLES:
             then = f"`gpdsl new --data {path}` writes a first model of it, and `--data {path}` gives it to a model"
             raise GpdslError(f"{path}: it is a table by its name, not the text of a model; {then}")
-        if Path(path).suffix.lower() == SAVED:
-            then = f"gpdsl.load_fit('{path}') loads it, and `gpdsl summary {path}` shows it"
-            raise GpdslError(f"{path}: it is a saved fit by its name, not the text of a model; {then}")
         with open(path, "rb") as file:
             return decoded(file.read(LARGEST + 1), path)
     except OSError as error:
@@ -102,15 +98,16 @@ def read_exactly(path: str | Path) -> str:
 
 def decoded(content: bytes, path: str | Path) -> str:
     """The text of so many bytes at most. Raises GpdslError for more, or other bytes."""
-    if len(content) > LARGEST:
-        raise GpdslError(f"{path}: it has more than {MAX_CHARACTERS} characters")
     try:
-        return content.decode("utf-8")
+        if len(content) <= LARGEST:
+            return content.decode("utf-8")
+        reason = f"it has more than {MAX_CHARACTERS} characters"
     except UnicodeDecodeError as error:
-        if content[8:9] == b"{":  # of safetensors, after the length of the header
-            read = "`gpdsl predict`, `gpdsl serve`, `gpdsl fit --start`, or gpdsl.load_fit in Python"
-            raise GpdslError(f"{path}: it is a saved fit, not the text of a model; read it with {read}") from error
-        raise GpdslError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        reason = f"not UTF-8 text (byte {error.start})"
+    if content[8:9] == b"{":  # of safetensors, after the length of the header
+        read = "`gpdsl predict`, `gpdsl serve`, `gpdsl fit --start`, or gpdsl.load_fit in Python"
+        reason = f"it is a saved fit, not the text of a model; read it with {read}"
+    raise GpdslError(f"{path}: {reason}")
 
 
 _BEGINS = re.compile(r"^[ \t]*use\b", re.MULTILINE)

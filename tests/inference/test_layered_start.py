@@ -186,6 +186,7 @@ def test_an_interrupted_look_at_one_layer_keeps_what_all_found(
     monkeypatch.setattr(growth, "_grown_to", stop)
     fit = gpdsl.compile(SHARP).fit(sharp, progress=False)
     assert fit.interrupted
+    assert "interrupted" in fit.message
     assert np.isfinite(fit.elbo)
     assert [step for step, *_ in fit.history][-1] == 50
 
@@ -241,6 +242,7 @@ def test_what_goes_on_from_an_interrupted_fit_is_not_lost_where_it_ends_lower(
         if report.step > 50:
             signal.raise_signal(signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as it is not where tests run in the background
     where, model = tmp_path / "fit", gpdsl.compile(SHARP)
     before = model.fit(sharp, progress=False, checkpoint=where, callback=stop)
     assert before.interrupted

@@ -33,10 +33,13 @@ def odd(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
         case "latin":
             path.write_bytes(b"model \xff")
             return str(path), "not UTF-8 text (byte 6)"
-        case "table" | "fit":
-            path = path.with_suffix({"table": ".csv", "fit": ".gpfit"}[request.param])
+        case "table":
+            path = path.with_suffix(".csv")
             path.write_bytes(b"x,y\n1,2\n")
-            return str(path), {"table": "gpdsl new --data", "fit": "gpdsl.load_fit("}[request.param]
+            return str(path), "gpdsl new --data"
+        case "fit":  # a large one
+            path.write_bytes(b"12345678{" + bytes(LARGEST))
+            return str(path), "it is a saved fit, not the text of a model; read it with `gpdsl predict`"
         case "absent":
             return str(path), "No such file or directory"
     return "a\0b.gpm", "embedded null byte"

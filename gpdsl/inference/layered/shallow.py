@@ -16,6 +16,7 @@ import numpy as np
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError
+from gpdsl.inference.driver import INTERRUPTED
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.warm import Start
@@ -91,13 +92,15 @@ def no_worse_than_one(
     try:
         one, best = _fit_of_one(program, data, options, fit_one, bound)
         program, start = _from(program, one, best)
-        if best[0].interrupted or not best[0].elbo > bound or start is None:
-            return replace(found[0], interrupted=best[0].interrupted), *found[1:]
+        if best[0].interrupted:
+            raise KeyboardInterrupt
+        if not best[0].elbo > bound or start is None:
+            return found
         whole = fit_all(program, start)
     except GpdslError:
         return found
     except KeyboardInterrupt:
-        return replace(found[0], interrupted=True), *found[1:]
+        return replace(found[0], interrupted=True, message=INTERRUPTED), *found[1:]
     return _told_of_one(whole, best[0].elbo, data.rows)
 
 
