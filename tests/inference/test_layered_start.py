@@ -203,6 +203,7 @@ def test_the_last_layer_alone_is_the_model_that_says_so() -> None:
     assert float(one.parameters.held["s"]) == 1e-4
 
 
+@pytest.mark.slow
 def test_one_layer_that_stays_ahead_is_told(sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers that go on with a wide variance lose what one has: the note has the difference of the two bounds."""
     monkeypatch.setattr(growth, "GOING_ON", 5)

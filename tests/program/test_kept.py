@@ -45,6 +45,7 @@ def _run(folder: Path, slope: float = 2.0, **more: str) -> tuple[int, str, str]:
     return int(lowered), bound, mean
 
 
+@pytest.mark.slow
 def test_a_second_process_traces_nothing_and_finds_the_same(tmp_path: Path) -> None:
     """Not even what is small; and one whose files are broken finds the same too."""
     traced, *first = _run(tmp_path)
