@@ -261,6 +261,10 @@ class Result:
     """Settings of the learnt parameters that they are integrated over by; None where they are at one."""
 
 
+Found = tuple[Result, Monitor, Choice, float]
+"""A result, its history, the decisions and the jitter used."""
+
+
 def as_arrays(tree: Any, dtype: Any) -> Any:
     """Every leaf as a device array of this dtype, cast on the host where it is there: a device compiles a cast."""
     return jax.tree.map(lambda a: jnp.asarray(a if isinstance(a, jax.Array) else np.asarray(a, dtype), dtype), tree)

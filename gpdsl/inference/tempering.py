@@ -16,10 +16,10 @@ import sympy as sp
 
 from gpdsl.data import Data
 from gpdsl.inference.driver import Keep
-from gpdsl.inference.inducing.growth import Found, infer_growing
+from gpdsl.inference.inducing.growth import infer_growing
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Result
+from gpdsl.inference.problem import Found, Result
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program
 from gpdsl.symbolic.terms import weighed, with_gradients

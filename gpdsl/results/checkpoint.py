@@ -147,8 +147,9 @@ def not_below(known: Fit, fit: Fit) -> Fit:
 
     Of a search with noise that is the bound at its end, or where it was interrupted, and higher beyond its errors.
     """
-    unsure = NOISE * math.hypot(known.elbo_se, fit.elbo_se) if noisy(known) else 0.0
-    assessed = not (noisy(known) and known.message == KEPT)
-    if assessed and known.elbo > fit.elbo + unsure and known.averages_bound == fit.averages_bound:
+    unsure = 0.0
+    if noisy(known):
+        unsure = np.inf if known.message == KEPT else NOISE * math.hypot(known.elbo_se, fit.elbo_se)
+    if known.elbo > fit.elbo + unsure and known.averages_bound == fit.averages_bound:
         return replace(known, message=fit.message, interrupted=fit.interrupted, options=fit.options)
     return fit

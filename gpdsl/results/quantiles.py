@@ -186,11 +186,6 @@ def of_normals(mean: Array, variance: Array, weights: Array) -> Around:
     return Around(smooth, centre, spread)
 
 
-def mixture_of_normals(mean: Array, variance: Array, weights: Array, probability: float) -> np.ndarray:
-    """Quantile of sum_k w_k N(mean_k, variance_k); `mean` and `variance` are [K, ...]."""
-    return of_normals(mean, variance, weights).quantile(probability)
-
-
 def weighted_quantile(values: Array, weights: Array, probability: float, *, smooth: bool = False) -> np.ndarray:
     """Quantile along the first axis of weighted values: the smallest that reaches `probability`.
 
@@ -340,7 +335,7 @@ def quantile_of(
         known[expression] = monotone_of(beliefs, expression, keys) or nodes_of(beliefs, {"value": expression}, keys)
     found = known[expression]
     if isinstance(found, Monotone):
-        at = mixture_of_normals(found.mean, found.sd**2, beliefs.weights, p if found.rising else 1.0 - p)
+        at = of_normals(found.mean, found.sd**2, beliefs.weights).quantile(p if found.rising else 1.0 - p)
         return np.asarray(found.function(at)[0])
     values, weights = found
     nodes = np.asarray(values["value"])

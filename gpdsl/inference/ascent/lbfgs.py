@@ -8,9 +8,7 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from gpdsl.inference.watch import honour_interrupts
@@ -227,14 +225,10 @@ def maximise_off_saddles(
 
 def _beside(objective: Objective, at: Outcome, gain: float) -> Tree | None:
     """A point beside a saddle, None where the curvature is that of a maximum as far as a few differences tell."""
-    flat, unravel = ravel_pytree(at.point)
-    centre = np.asarray(flat, float)
-
-    def point(where: Vector) -> Tree:
-        return unravel(jnp.asarray(where, flat.dtype))
+    centre, point = flat(at.point), partial(unflat, at.point)
 
     def slope(where: Vector) -> Vector:
-        return np.asarray(ravel_pytree(objective(point(where))[1])[0], float)
+        return flat(objective(point(where))[1])
 
     found = upwards(slope, centre)
     if found is None or 0.5 * found[1] * STEP**2 < max(gain, WORTH):

@@ -25,7 +25,7 @@ from gpdsl.inference.layered.shallow import no_worse_than_one
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import LARGEST
-from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.problem import Found, Result, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.kernels.interdomain import PATCHES
@@ -66,8 +66,6 @@ LOOKED_AT = 5_000
 """Rows among which points are chosen greedily."""
 
 UNTOLD = "what inducing points lose cannot be told: the likelihood is opaque, and has no curvature that weighs it"
-
-Found = tuple[Result, Monitor, Choice, float]
 
 Told = Callable[[Report], None]
 

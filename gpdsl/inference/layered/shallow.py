@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import INTERRUPTED
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.problem import Found, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m
@@ -29,15 +30,9 @@ from gpdsl.program.white import training
 ROWS = 1_000
 """Rows that tell enough of the parameters."""
 
-WORTH = 1e-3
-"""Nats a row, and one in all, that a fit of the last layer alone has to be better to go on from it."""
-
 WIDEST = 1_000
 """Points of the last layer where natural gradients on all rows go on from a fit of it alone: what it loses by too few
 points, layers below do not make up for."""
-
-Found = tuple[Any, Any, Any, float]
-"""Result, history, decisions and jitter."""
 
 Fit = Callable[..., Found]
 
@@ -63,16 +58,16 @@ def from_the_last_layer(
     own = {name: min(count, some.rows) for name, count in inducing.items()}
     try:
         one, some, chosen = _alone(program, some, options, own)
-        result, _, choice, jitter = fit(one, some, chosen)
+        best = fit(one, some, chosen)
     except GpdslError:  # whatever ails one layer is told of all
         return program, None
-    if result.interrupted:
+    if best[0].interrupted:
         raise KeyboardInterrupt  # before the first state of all layers
-    program, start = _from(program, one, (result, None, choice, jitter))
+    program, start = _from(program, one, best)
     if start is None or program.declarations.rows:
         return program, None
     wanted = [inducing.get(group.names[0]) for group in one.groups]
-    fewer = any(len(points) != count for points, count in zip(result.inducing, wanted, strict=True))
+    fewer = any(len(points) != count for points, count in zip(best[0].inducing, wanted, strict=True))
     return program, None if fewer else start
 
 
@@ -88,7 +83,7 @@ def no_worse_than_one(
     sound = np.isfinite(found[0].elbo) and not found[0].interrupted
     if not (sound and may_go_on(program, options, found[2])):
         return found
-    bound = found[0].elbo + max(1.0, WORTH * data.rows)
+    bound = found[0].elbo + Loss(0.0, data.rows).slight
     try:
         one, best = _fit_of_one(program, data, options, fit_one, bound)
         program, start = _from(program, one, best)
@@ -107,7 +102,7 @@ def no_worse_than_one(
 def _told_of_one(found: Found, one: float, rows: int) -> Found:
     """With a note, where one layer has the higher bound all the same: nothing else of the fit shows that it has."""
     above = one - found[0].elbo
-    if found[0].interrupted or not above > max(1.0, WORTH * rows):
+    if found[0].interrupted or Loss(above, rows).small:
         return found
     note = (
         f"the last layer alone, with those below as they start, has a bound that is {above:.3g} nats higher, and "
@@ -122,7 +117,7 @@ def _fit_of_one(program: Program, data: Data, options: Options, fit: Fit, bound:
     best = fit(one, known, chosen, bound)
     if not (best[2].dense or best[2].exact) or best[0].interrupted or not best[0].elbo > bound:
         return one, best
-    there = at_values(one, one.parameters.constrain(best[0].parameters))
+    there = at_values(one, one.parameters.constrain(as_arrays(best[0].parameters, options.dtype)))
     return one, fit(there, known, replace(chosen, inducing=min(WIDEST, data.rows)), bound)
 
 
@@ -184,7 +179,9 @@ def _names(part: object) -> Iterator[str]:
 def _from(program: Program, one: Program, found: Found) -> tuple[Program, Start | None]:
     """The program at the parameters of a fit of its last layer alone; and that to start from, if it has such a q."""
     result, _, choice, jitter = found
-    values = {name: np.asarray(value) for name, value in one.parameters.constrain(result.parameters).items()}
+    values = {
+        name: np.asarray(value) for name, value in one.parameters.constrain(as_arrays(result.parameters, float)).items()
+    }
     program = at_values(program, values)
     if choice.dense or choice.exact or len(result.weights) > 1:
         return program, None
