@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -73,7 +73,7 @@ def kept(key: Hashable, arguments: Any, build: Callable[[], Callable[..., Any]])
 
 def on_use(key: Hashable, function: Callable[..., Any], brief: bool = False) -> Callable[..., Any]:
     """A function compiled, or found on the disk, when it is first called, and again for arguments of other shapes."""
-    if _path(key) is None:
+    if _path((key, (), brief)) is None:  # as deep as below: what tells a program is told once
         return jit(function, brief=brief)  # type: ignore[no-any-return]
     ready: dict[Hashable, Callable[..., Any]] = {}
 
@@ -127,7 +127,7 @@ def _path(key: Hashable) -> Path | None:
         return None
     digest = hashlib.sha256(_stamp())
     try:
-        _tell(digest.update, (key, asks_for_brief(), tuple(getattr(jax.config, name, None) for name in TOLD)))
+        _tell(digest.update, (key, asks_for_brief(), tuple(getattr(jax.config, name, None) for name in TOLD)), PARTS)
     except Unique:
         return None
     return folder / f"{digest.hexdigest()}{SUFFIX}"
@@ -149,16 +149,27 @@ def _sources(root: Path) -> str:
     return digest.hexdigest()
 
 
-def _tell(update: Callable[[bytes], Any], value: Any) -> None:
-    """Everything of a value, unambiguously. Raises Unique for what another process may mean something else by."""
+PARTS = 3
+"""How deep in a key those of its parts lie that many keys have in common: what tells a program."""
+
+
+def _tell(update: Callable[[bytes], Any], value: Any, parts: int = -1) -> None:
+    """Everything of a value, unambiguously. Raises Unique for what another process may mean something else by.
+
+    Tuples so many levels down are told by their digests, which are kept.
+    """
     if isinstance(value, (tuple, frozenset)) and not isinstance(value, Named):
+        if parts == 0:
+            update(b"part")
+            update(_digest_once(_Same(value)))
+            return
         update(f"{type(value).__name__} {len(value)}".encode())
         if isinstance(value, frozenset):
             for each in sorted(_digest(each) for each in value):
                 update(each)
             return
         for each in value:
-            _tell(update, each)
+            _tell(update, each, parts - 1)
         return
     said = _said(value)
     update(len(said).to_bytes(8, "little"))
@@ -169,6 +180,24 @@ def _digest(value: Any) -> bytes:
     digest = hashlib.sha256()
     _tell(digest.update, value)
     return digest.digest()
+
+
+class _Same:
+    """A value that is the same as itself only: comparing two takes no look inside, and 1 is not 1.0."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=64)
+def _digest_once(same: _Same) -> bytes:
+    return _digest(same.value)
 
 
 def _said(value: Any) -> bytes:

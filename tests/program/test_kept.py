@@ -240,3 +240,19 @@ def test_sources_are_told_by_what_they_say(tmp_path: Path) -> None:
     file.write_text("SMALL = 1e-8")
     os.utime(file, (0, 0))
     assert kept._sources(tmp_path) != before
+
+
+def test_what_many_keys_have_in_common_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A look at it takes as long as a program of a few numbers does; what is only equal to it is told apart."""
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.delenv(kept.VARIABLE, raising=False)
+    told: list[object] = []
+    said = kept._said
+    monkeypatch.setattr(kept, "_said", lambda value: told.append(value) or said(value))
+    common = tuple(f"a part of a model, {number}" for number in range(50))
+    paths = [kept._path(((common, place), (), True)) for place in range(3)]
+    assert len(set(paths)) == 3 and None not in paths
+    assert sum(value == common[7] for value in told) == 1
+    whole, real = (kept._path((((each,), 0), (), True)) for each in (1, 1.0))
+    assert whole != real
+    assert kept._path(((tuple(list(common)), 0), (), True)) == paths[0]
