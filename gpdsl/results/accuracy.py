@@ -111,10 +111,12 @@ def error_of_variance(
     """Of Var[expression] + E[within]."""
     centre = sp.Dummy("mean", real=True)
     exact = by_factors(beliefs, expression, keys, "variance")
-    asked = is_sampled(beliefs, within)
-    if is_sampled(beliefs, expression**2) and (exact is None or exact[1].any()):
+    known, asked = exact is not None and not exact[1].any(), is_sampled(beliefs, within)
+    if not known and is_sampled(beliefs, expression**2):
         asked = True
-    if not (asked or _by_nodes(beliefs, expression**2 + within)):  # what is open is the mean, if anything
+    if not (
+        asked or _by_nodes(beliefs, within if known else expression**2 + within)
+    ):  # what is open is the mean, if anything
         return 2.0 * np.abs(mean_of(beliefs, expression, keys)) * error_of_mean(beliefs, expression, keys)
     whole = (expression - centre) ** 2 + within
     return _error(beliefs, whole, keys, (centre, expression), _average, asked)

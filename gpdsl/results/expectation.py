@@ -24,7 +24,8 @@ from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.integrals import expected, integrand_in, is_steep
 from gpdsl.results.on_host import polynomial_mean
 from gpdsl.results.samples import sampled_mean, without
-from gpdsl.results.separated import Each, separated_mean, separated_variance
+from gpdsl.results.separated import Each, Moment, separated_mean, separated_variance
+from gpdsl.results.series import series_of
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand
 from gpdsl.symbolic.gaussian import pull_exponentials
@@ -149,7 +150,7 @@ class Beliefs:
         return replace(whole, marginals=jax.device_put(whole.marginals))
 
     @cached_property
-    def found(self) -> dict[Any, np.ndarray]:
+    def found(self) -> dict[Any, Any]:
         """Expectations that several moments of these beliefs have in common, by expression and axes."""
         return {}
 
@@ -200,23 +201,36 @@ def by_factors(
 ) -> tuple[Float[np.ndarray, "rows *keys"], Bool[np.ndarray, "rows *keys"]] | None:
     """The mean or variance from moments of factors, and where terms cancel so far that it is open; None without them.
 
-    Only what would be sampled is found like this.
+    Only what would be sampled is found like this, or what correlated latents would have a program of its own for.
     """
+    known = _factors_of(beliefs, expression, keys, of)
+    if known is None:
+        return None
+    means, lost = known[0]()
+    mean, lost = _mixed(beliefs, means, keys), _mixed(beliefs, lost, keys)
+    if of == "mean" and not np.any(lost > CANCELLED * np.abs(mean)):
+        return mean, np.zeros(mean.shape, bool)
+    within, lost_within = known[1]()
+    variance, lost_within = _mixed(beliefs, within + (means - mean) ** 2, keys), _mixed(beliefs, lost_within, keys)
+    if of == "variance":
+        return variance, lost_within > CANCELLED * np.abs(variance)
+    return mean, lost > CANCELLED * np.maximum(np.abs(mean), np.sqrt(np.maximum(variance - lost_within, 0.0)))
+
+
+def _factors_of(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], of: str
+) -> tuple[Callable[[], Moment], Callable[[], Moment]] | None:
+    """What computes the mean and the variance under every component from factors of one latent each."""
+    series = series_of(beliefs, expression, keys)
+    if series is not None:
+        return series.mean, series.variance
     terms = (
         products_of(beliefs, expression) if is_sampled(beliefs, expression if of == "mean" else expression**2) else None
     )
     if terms is None:
         return None
     each: Each = lambda expressions, given: each_component(beliefs, expressions, keys, given)  # noqa: E731
-    means, lost = separated_mean(terms, each)
-    mean, lost = _mixed(beliefs, means, keys), _mixed(beliefs, lost, keys)
-    if of == "mean" and not np.any(lost > CANCELLED * np.abs(mean)):
-        return mean, np.zeros(mean.shape, bool)
-    within, lost_within = separated_variance(terms, each)
-    variance, lost_within = _mixed(beliefs, within + (means - mean) ** 2, keys), _mixed(beliefs, lost_within, keys)
-    if of == "variance":
-        return variance, lost_within > CANCELLED * np.abs(variance)
-    return mean, lost > CANCELLED * np.maximum(np.abs(mean), np.sqrt(np.maximum(variance - lost_within, 0.0)))
+    return partial(separated_mean, terms, each), partial(separated_variance, terms, each)
 
 
 def products_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[Product, ...] | None:

@@ -17,6 +17,7 @@ from gpdsl.symbolic.functions import log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
 from gpdsl.symbolic.joint import correlated, independent_expectation
 from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.reduced import Ref
 from gpdsl.symbolic.terms import latents_in
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def polynomial_mean(
     )
     read = {symbol: which for table in tables for symbol, which in table.items()}
     others = formula.free_symbols - given.keys() - read.keys()
-    sources = {symbol: _source(beliefs, translator.references.get(symbol)) for symbol in others}
+    sources = {symbol: source_of(beliefs, symbol, keys) for symbol in others}
     if any(values is None for values in sources.values()):
         return None
 
@@ -58,7 +59,7 @@ def polynomial_mean(
         if symbol in read:
             latent, values = read[symbol]
             return beliefs.program.evaluator.of_latent(latent, np.asarray(values), keys)
-        return align(sources[symbol], translator.references[symbol].positions, keys)
+        return sources[symbol]
 
     value = evaluate(formula, {symbol: value_of(symbol) for symbol in formula.free_symbols})
     value = np.asarray(value, np.asarray(marginals.mean).dtype)
@@ -84,10 +85,14 @@ def _is_plain(formula: sp.Expr) -> bool:
     )
 
 
-def _source(beliefs: Beliefs, ref: Any) -> np.ndarray | None:
-    """The whole array that a symbol is of, where it is a parameter, a constant or an input."""
-    if ref is None:
-        return None
+def source_of(beliefs: Beliefs, symbol: sp.Symbol, keys: tuple[str, ...]) -> np.ndarray | None:
+    """The values [..., *keys] of a symbol, where it is a parameter, a constant or an input; None of any other."""
+    ref = beliefs.program.translator.references.get(symbol)
+    whole = None if ref is None else _whole(beliefs, ref)
+    return None if ref is None or whole is None else align(whole, ref.positions, keys)
+
+
+def _whole(beliefs: Beliefs, ref: Ref) -> np.ndarray | None:
     match ref.kind:
         case "param":
             return np.asarray(beliefs.parameters[ref.name])

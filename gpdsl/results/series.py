@@ -1,0 +1,265 @@
+"""Means and variances of sums of terms that are each linear in all latents but one, where latents are correlated.
+
+With z the standardised latent that a term bends in, and r_d what z leaves of the others, each term is
+
+    t = A(z) + sum_d b_d(z) r_d,    r_d independent of z.
+
+Of two standard normals with correlation rho, E[u(z) w(z')] = sum_k rho^k u_k w_k in the coefficients of Hermite
+polynomials (Mehler), and E[r u(z)] = Cov(r, z) E[u'(z)] (Stein). So two terms' covariance needs a few coefficients of
+each: numbers of one latent, whatever the number of latents is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import sympy as sp
+from jaxtyping import Float
+
+from gpdsl.program.quadrature import gauss_hermite
+from gpdsl.results.on_host import source_of
+from gpdsl.results.separated import ROUNDING, Moment
+from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.separate import MOST_TERMS
+from gpdsl.symbolic.terms import has_external, latents_in
+
+if TYPE_CHECKING:
+    from gpdsl.results.expectation import Beliefs
+
+Array = np.ndarray
+
+NODES, ORDERS = 24, 16
+"""Of a Gauss-Hermite rule, and coefficients that are taken from it."""
+
+LAST, FAR = 2, 1e3
+"""Coefficients at the end that tell what is left out, and how many times what they do counts as lost."""
+
+NOTHING = 1e-17
+"""Share of the largest coefficient that changes no digit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A term, the latent that it bends in, the others, and the coefficients of A, of b_d, and of their derivatives."""
+
+    bent: sp.Symbol
+    others: tuple[sp.Symbol, ...]
+    level: Float[Array, "orders K rows *keys"]
+    slopes: tuple[Float[Array, "orders K rows *keys"], ...]
+
+    @cached_property
+    def level_slope(self) -> Array:
+        """Of the derivative of A."""
+        return _derivative(self.level)
+
+    @cached_property
+    def slopes_slope(self) -> tuple[Array, ...]:
+        """Of those of b_d."""
+        return tuple(map(_derivative, self.slopes))
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A sum of such terms under beliefs whose latents are correlated, and what it has besides."""
+
+    beliefs: Beliefs
+    keys: tuple[str, ...]
+    terms: tuple[Term, ...]
+    constant: Float[Array, "K rows *keys"]
+
+    def mean(self) -> Moment:
+        """The sum of the A_0."""
+        parts = [self.constant, *(term.level[0] for term in self.terms)]
+        left = sum(np.abs(term.level[-LAST:]).sum(axis=0) for term in self.terms)
+        return sum(parts), ROUNDING * sum(map(np.abs, parts)) + left
+
+    def variance(self) -> Moment:
+        """The sum of the covariances of all pairs."""
+        total, lost = np.zeros(()), np.zeros(())
+        for place, term in enumerate(self.terms):
+            for other in self.terms[: place + 1]:
+                parts = self._covariance(term, other)
+                twice = 1.0 if other is term else 2.0
+                total = total + twice * sum(each[0] for each in parts)
+                lost = lost + sum(ROUNDING * np.abs(value) + FAR * last for value, last in parts)
+        return total, lost
+
+    def _covariance(self, s: Term, t: Term) -> list[tuple[Array, Array]]:
+        """In parts, each with what its last coefficients do: A A', A b_e r_e, b_d r_d A', b_d r_d b_e r_e."""
+        across, rho = self._across(s.bent), self._correlation(s.bent, t.bent)
+        seen = self._across(t.bent)
+        whole, last = _paired(s.level, t.level, rho)
+        parts = [(whole - s.level[0] * t.level[0], last)]
+        for e, own in zip(t.others, zip(t.slopes, t.slopes_slope, strict=True), strict=True):
+            reach = self._between(e, s.bent) / self._sd(s.bent) - seen(e) * rho  # Cov(r_e, z_s)
+            parts.append(_scaled(reach, _paired(s.level_slope, own[0], rho)))
+            for d, mine in zip(s.others, zip(s.slopes, s.slopes_slope, strict=True), strict=True):
+                back = self._between(d, t.bent) / self._sd(t.bent) - across(d) * rho  # Cov(r_d, z_t)
+                rest = self._between(d, e) - across(d) * self._between(e, s.bent) / self._sd(s.bent)
+                rest = rest - seen(e) * back  # Cov(r_d, r_e)
+                parts.append(_scaled(rest, _paired(mine[0], own[0], rho)))
+                parts.append(_scaled(back * reach, _paired(mine[1], own[1], rho)))
+        for d, slope in zip(s.others, s.slopes, strict=True):
+            back = self._between(d, t.bent) / self._sd(t.bent) - across(d) * rho
+            parts.append(_scaled(back, _paired(slope, t.level_slope, rho)))
+        return parts
+
+    def _between(self, f: sp.Symbol, g: sp.Symbol) -> Array:
+        return _covariance_of(self.beliefs, self.keys, f, g)
+
+    def _sd(self, f: sp.Symbol) -> Array:
+        return _sd_of(self.beliefs, self.keys, f)
+
+    def _across(self, bent: sp.Symbol) -> Callable[[sp.Symbol], Array]:
+        """Covariances of a latent with the standardised one."""
+        return lambda f: self._between(f, bent) / self._sd(bent)
+
+    def _correlation(self, f: sp.Symbol, g: sp.Symbol) -> Array:
+        return np.clip(self._between(f, g) / (self._sd(f) * self._sd(g)), -1.0, 1.0)
+
+
+def series_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Series | None:
+    """The expression as such a sum; None where it is none, or where latents are not correlated."""
+    translator, marginals = beliefs.program.translator, beliefs.marginals
+    if marginals.covariance is None or marginals.together or beliefs.rough or has_external(translator, expression):
+        return None
+    if sp.count_ops(expression) > MOST_TERMS:
+        return None
+    terms, constant = [], sp.Integer(0)
+    for each in sp.Add.make_args(expression):
+        if not latents_in(translator, each):
+            constant += each
+            continue
+        key = "series", each, keys
+        if key not in beliefs.found:
+            beliefs.found[key] = _term(beliefs, each, keys)
+        terms.append(beliefs.found[key])
+    level = _values(beliefs, constant, keys, {})
+    if level is None or not terms or any(each is None for each in terms):
+        return None
+    return Series(beliefs, keys, tuple(terms), level[0])
+
+
+def _term(beliefs: Beliefs, term: sp.Expr, keys: tuple[str, ...]) -> Term | None:
+    latents = latents_in(beliefs.program.translator, term)
+    bent = _bent_in(term, latents)
+    if bent is None:
+        return None
+    nodes, weights = gauss_hermite(1, NODES)
+    z = nodes[:, 0].reshape(-1, *(1,) * (2 + len(keys)))
+    sd, others = _sd_of(beliefs, keys, bent), tuple(each for each in latents if each != bent)
+    at = {bent: _mean_of(beliefs, keys, bent) + sd * z}
+    for each in others:
+        at[each] = _mean_of(beliefs, keys, each) + _covariance_of(beliefs, keys, each, bent) / sd * z
+    asked = (term, *(sp.diff(term, each) for each in others))
+    found = [value for e in asked if (value := _values(beliefs, e, keys, at)) is not None and np.isfinite(value).all()]
+    if len(found) < len(asked):
+        return None
+    analysis = _hermite(nodes[:, 0]) * weights
+    shape = np.broadcast_shapes(*(e.shape[1:] for e in found), sd.shape)
+    coefficients = [_shortened(np.tensordot(analysis, np.broadcast_to(e, (NODES, *shape)), axes=1)) for e in found]
+    return Term(bent, others, coefficients[0], tuple(coefficients[1:]))
+
+
+def _shortened(coefficients: Array) -> Array:
+    """Without those at the end that are rounding, but for as many as tell what is left out."""
+    sizes = np.max(np.abs(coefficients), axis=tuple(range(1, coefficients.ndim)))
+    told = np.flatnonzero(~(sizes <= NOTHING * np.max(sizes)))
+    return coefficients[: (told[-1] if len(told) else 0) + 1 + LAST]
+
+
+def _bent_in(term: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Symbol | None:
+    """The one latent that a term is not linear in, given which it is linear in the others together; None of several."""
+    for bent in latents:
+        others = [each for each in latents if each != bent]
+        if all(sp.diff(term, f, g) == 0 for i, f in enumerate(others) for g in others[i:]):
+            return bent
+    return None
+
+
+def _values(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], latents: dict[sp.Symbol, Array]
+) -> Array | None:
+    """An expression at values of latents, [..., K, rows, *keys]; None where it reads what is not on the host."""
+    table = dict(latents)
+    for symbol in expression.free_symbols - latents.keys():
+        value = source_of(beliefs, symbol, keys)
+        if value is None:
+            return None
+        table[symbol] = value
+    try:
+        with np.errstate(all="ignore"):
+            value = np.asarray(evaluate(expression, table), float)
+    except KeyError:  # a function that the host does not have
+        return None
+    return value.reshape((1,) * (3 + len(keys) - value.ndim) + value.shape)
+
+
+def _hermite(z: Float[Array, " nodes"]) -> Float[Array, "orders nodes"]:
+    """Hermite polynomials that are orthonormal under the standard normal."""
+    found = [np.ones_like(z), z]
+    for k in range(1, ORDERS - 1):
+        found.append((z * found[k] - np.sqrt(k) * found[k - 1]) / np.sqrt(k + 1))
+    return np.stack(found)
+
+
+def _derivative(coefficients: Array) -> Array:
+    """Coefficients of the derivative: h_k' = sqrt(k) h_(k-1)."""
+    orders = np.sqrt(np.arange(1.0, len(coefficients)))
+    return coefficients[1:] * orders.reshape(-1, *(1,) * (coefficients.ndim - 1))
+
+
+def _paired(u: Array, w: Array, rho: Array) -> tuple[Array, Array]:
+    """E[u(z) w(z')] by Horner's rule, and the size of its last terms."""
+    count = min(len(u), len(w))
+    parts = u[:count] * w[:count]
+    total = np.zeros_like(parts[0])
+    for part in parts[::-1]:
+        total *= rho
+        total += part
+    return total, np.abs(parts[-LAST:]).sum(axis=0)
+
+
+def _scaled(factor: Array, pair: tuple[Array, Array]) -> tuple[Array, Array]:
+    return factor * pair[0], np.abs(factor) * pair[1]
+
+
+def _columns(beliefs: Beliefs, keys: tuple[str, ...], latent: sp.Symbol) -> Array:
+    """Where a latent's elements stand along the axes, [*keys]."""
+    numbers = np.arange(beliefs.marginals.mean.shape[-1])[None]
+    return _once(
+        beliefs,
+        ("columns", latent, keys),
+        lambda: np.asarray(beliefs.program.evaluator.of_latent(latent, numbers, keys))[0],
+    )
+
+
+def _mean_of(beliefs: Beliefs, keys: tuple[str, ...], latent: sp.Symbol) -> Float[Array, "K rows *keys"]:
+    return np.asarray(beliefs.marginals.mean, float)[..., _columns(beliefs, keys, latent)]
+
+
+def _covariance_of(beliefs: Beliefs, keys: tuple[str, ...], f: sp.Symbol, g: sp.Symbol) -> Float[Array, "K rows *keys"]:
+    def found() -> Array:
+        first, second = (_columns(beliefs, keys, each) for each in (f, g))
+        return np.asarray(beliefs.marginals.covariance, float)[..., first, second]
+
+    return _once(beliefs, ("covariance", f, g, keys), found)
+
+
+def _sd_of(beliefs: Beliefs, keys: tuple[str, ...], latent: sp.Symbol) -> Float[Array, "K rows *keys"]:
+    def found() -> Array:
+        return np.sqrt(np.maximum(_covariance_of(beliefs, keys, latent, latent), np.finfo(float).tiny))
+
+    return _once(beliefs, ("deviation", latent, keys), found)
+
+
+def _once(beliefs: Beliefs, key: Hashable, compute: Callable[[], Array]) -> Array:
+    """What these beliefs know already, or will from now on."""
+    if key not in beliefs.found:
+        beliefs.found[key] = compute()
+    known: Array = beliefs.found[key]
+    return known

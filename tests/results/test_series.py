@@ -1,0 +1,147 @@
+"""Moments of sums of terms that bend in one latent each, of correlated latents: beside a quadrature over all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sympy as sp
+
+import gpdsl
+from gpdsl.results import series
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.named import of_quantity
+from gpdsl.results.prediction import Prediction
+
+MODEL = """
+index i in 1..2
+input x : real
+output y : real
+output z[i] : real
+const c = 2
+latent a[i](x) ~ GP(1, 0.2 * RBF(1))
+latent v[i](x) ~ GP(3, 0.05 * RBF(1))
+let tau = a[1] / v[1] + c * (a[2] - a[1]) / v[2] + exp(v[1]) * a[2] + x
+let each[i] = a[i] / v[i] + v[i]^2 + 1
+let bent = abs(v[1] - 3) + a[1]
+let both = log(v[1] + v[2]^2) * a[1]
+let far = log(v[1] - 2) * a[1]
+y ~ Normal(tau, 0.3)
+z[i] ~ Normal(each[i], 0.3)
+infer vi: posterior = coupled, steps = 3
+"""
+
+NODES = 24
+
+KNOWN: dict[str, Callable[..., np.ndarray]] = {
+    "tau": lambda x, a1, a2, v1, v2: a1 / v1 + 2.0 * (a2 - a1) / v2 + np.exp(v1) * a2 + x,
+    "each[1]": lambda x, a1, a2, v1, v2: a1 / v1 + v1**2 + 1,
+    "each[2]": lambda x, a1, a2, v1, v2: a2 / v2 + v2**2 + 1,
+}
+
+
+@pytest.fixture(scope="module")
+def prediction() -> gpdsl.Prediction:
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 3.0, 12)
+    data = {"x": x, "y": 25 + rng.standard_normal(12), "z": 9 + rng.standard_normal((12, 2))}
+    fit = gpdsl.compile(MODEL).fit(data, progress=False, diagnose="no")
+    return fit.predict({"x": np.array([0.2, 1.5, 6.0])})
+
+
+def expected(beliefs: Beliefs, function: Callable[..., np.ndarray], row: int) -> tuple[float, float]:
+    """By a product rule over all four latents, through a root of their covariance."""
+    columns = [start + k for name in ("a", "v") for start in [_start(beliefs, name)] for k in range(2)]
+    mean = np.asarray(beliefs.marginals.mean, float)[0, row, columns]
+    covariance = np.asarray(beliefs.marginals.covariance, float)[0, row][np.ix_(columns, columns)]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    z = np.stack([each.ravel() for each in np.meshgrid(*[nodes] * 4, indexing="ij")])
+    joint = np.prod(np.stack(np.meshgrid(*[weights / weights.sum()] * 4, indexing="ij")), axis=0).ravel()
+    at = mean[:, None] + np.linalg.cholesky(covariance) @ z
+    found = function(float(beliefs.rows.inputs["x"][row]), *at)
+    level = float(joint @ found)
+    return level, float(joint @ (found - level) ** 2)
+
+
+def _start(beliefs: Beliefs, name: str) -> int:
+    return next(group.start + group.names.index(name) * 2 for group in beliefs.program.groups if name in group.names)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_moments_are_those_of_a_quadrature_over_all_latents(prediction: gpdsl.Prediction, name: str) -> None:
+    beliefs = prediction.beliefs
+    assert np.abs(np.asarray(beliefs.marginals.covariance)[0, 0, 0, 1:]).max() > 1e-4
+    quantity, element = name.split("[")[0], int(name[-2]) - 1 if "[" in name else None
+    at = (lambda values: values) if element is None else (lambda values: values[:, element])
+    for row in range(3):
+        mean, variance = expected(beliefs, KNOWN[name], row)
+        np.testing.assert_allclose(at(prediction.mean(quantity))[row], mean, rtol=1e-9)
+        np.testing.assert_allclose(at(prediction.variance(quantity))[row], variance, rtol=1e-8)
+    assert np.all(prediction.error(quantity) == 0.0) and np.all(prediction.error(quantity, "variance") == 0.0)
+
+
+def test_nothing_is_compiled_for_them(prediction: gpdsl.Prediction, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = prediction.first_rows(slice(0, 3))
+    monkeypatch.setattr(Beliefs, "compile", lambda *_, **__: pytest.fail("a program"))
+    np.testing.assert_allclose(fresh.sd("y") ** 2, prediction.variance("tau") + 0.09, rtol=1e-10)
+    assert fresh.sd("z").shape == (3, 2)
+
+
+def test_a_mixture_has_the_spread_of_its_components_too(prediction: gpdsl.Prediction) -> None:
+    beliefs = prediction.beliefs
+    marginals = beliefs.marginals
+    two = replace(
+        marginals,
+        mean=np.concatenate([marginals.mean, np.asarray(marginals.mean) + 0.1]),
+        variance=np.repeat(marginals.variance, 2, axis=0),
+        covariance=np.repeat(marginals.covariance, 2, axis=0),
+    )
+    mixed = Prediction(
+        replace(beliefs, marginals=two, weights=np.array([0.3, 0.7])), prediction.dtype, prediction.standardised
+    )
+    one, moved = (
+        Prediction(
+            replace(beliefs, marginals=replace(marginals, mean=two.mean[k : k + 1])),
+            prediction.dtype,
+            prediction.standardised,
+        )
+        for k in range(2)
+    )
+    mean = 0.3 * one.mean("tau") + 0.7 * moved.mean("tau")
+    squares = 0.3 * (one.variance("tau") + one.mean("tau") ** 2) + 0.7 * (
+        moved.variance("tau") + moved.mean("tau") ** 2
+    )
+    np.testing.assert_allclose(mixed.mean("tau"), mean, rtol=1e-12)
+    np.testing.assert_allclose(mixed.variance("tau"), squares - mean**2, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["bent", "both"])
+def test_what_a_series_does_not_tell_is_computed_otherwise(prediction: gpdsl.Prediction, name: str) -> None:
+    """A kink, whose coefficients fall slowly, and a term that bends in two latents."""
+    functions = {
+        "bent": lambda x, a1, a2, v1, v2: np.abs(v1 - 3) + a1,
+        "both": lambda x, a1, a2, v1, v2: np.log(v1 + v2**2) * a1,
+    }
+    mean, variance = expected(prediction.beliefs, functions[name], 1)
+    np.testing.assert_allclose(prediction.mean(name)[1], mean, rtol=2e-2)
+    np.testing.assert_allclose(prediction.variance(name)[1], variance, rtol=5e-2)
+    slow = lambda z: np.abs(z - 0.3)  # noqa: E731
+    nodes, weights = np.polynomial.hermite_e.hermegauss(series.NODES)
+    coefficients = series._shortened((series._hermite(nodes) * weights / weights.sum()) @ slow(nodes)[:, None])
+    assert np.abs(coefficients[-series.LAST :]).sum() > 1e-3
+
+
+@pytest.mark.parametrize(("name", "found"), [("tau", True), ("bent", True), ("both", False), ("far", False)])
+def test_terms_that_bend_in_two_latents_or_are_nothing_far_out_have_none(
+    prediction: gpdsl.Prediction, name: str, found: bool
+) -> None:
+    told = list[bool]()
+
+    def look(expression: sp.Expr, keys: tuple[str, ...]) -> np.ndarray:
+        told.append(series.series_of(prediction.beliefs, expression, keys) is not None)
+        return np.zeros(3)
+
+    of_quantity(prediction.beliefs, name, look)
+    assert told == [found]
