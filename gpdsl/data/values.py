@@ -138,18 +138,14 @@ def output_values(found: Found, kind: str) -> np.ndarray:
         raise Wrong(InfiniteOutput(column, row, shown(float(values[at]))))
     check_rule(found, values, kind)
     if kind == "real":
-        _check_scale(found, values)
+        # The largest value of a real output has a variance that float64 holds, with its square.
+        size = np.nan_to_num(np.abs(values))
+        largest = float(np.max(size, initial=0.0))
+        if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
+            column, row, at = place_of(found, size == largest)
+            unit = f"1e{int(np.floor(np.log10(largest)))}"
+            raise Wrong(OutOfScale(column, row, shown(float(values[at])), unit))
     return values
-
-
-def _check_scale(found: Found, values: np.ndarray) -> None:
-    """The largest value of a real output has a variance that float64 holds, with its square."""
-    size = np.nan_to_num(np.abs(values))
-    largest = float(np.max(size, initial=0.0))
-    if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
-        column, row, at = place_of(found, size == largest)
-        unit = f"1e{int(np.floor(np.log10(largest)))}"
-        raise Wrong(OutOfScale(column, row, shown(float(values[at])), unit))
 
 
 def two_words(found: Found) -> tuple[Level, ...]:

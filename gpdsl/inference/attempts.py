@@ -171,27 +171,23 @@ def attempt(problem: Problem, engine: Engine) -> Result:
     if first.interrupted or not first.message.startswith(JUDGED) or not np.isfinite(first.elbo):
         return tried[0].result
     try:
-        return _tried_again(problem, engine, tried)
+        # The best of further searches as well, where the first is doubtful; those made are added to `tried`.
+        data = problem.program.parameters.data
+        worthless = _worthless(problem, tried[0].result)
+        if data.far or (worthless is not None and data.given):
+            tried.append(_again(problem, engine, "the scales of the data", _from_data(problem)))
+            worthless = _worthless(problem, _best(tried).result)
+        if worthless is not None and data.lengths and not tried[-1].result.interrupted:
+            short = _shorter(problem, _from_data(problem))
+            tried.append(_again(problem, engine, "short length-scales", short))
+            worthless = _worthless(problem, _best(tried).result)
+        drawn = not tried[-1].result.interrupted and _symmetric(problem, engine, tried)
+        problem.monitor.history[:] = _best(tried).history
+        nothing = "" if worthless is None else _of_nothing(problem.program, problem.options.beta * worthless)
+        return _concluded(problem, tried, nothing, drawn)
     except KeyboardInterrupt:  # between two searches
         problem.monitor.history[:] = _best(tried).history
         return replace(_concluded(problem, tried, "", False), interrupted=True)
-
-
-def _tried_again(problem: Problem, engine: Engine, tried: list[Attempt]) -> Result:
-    """The best of further searches as well, where the first is doubtful; those made are added to `tried`."""
-    data = problem.program.parameters.data
-    worthless = _worthless(problem, tried[0].result)
-    if data.far or (worthless is not None and data.given):
-        tried.append(_again(problem, engine, "the scales of the data", _from_data(problem)))
-        worthless = _worthless(problem, _best(tried).result)
-    if worthless is not None and data.lengths and not tried[-1].result.interrupted:
-        short = _shorter(problem, _from_data(problem))
-        tried.append(_again(problem, engine, "short length-scales", short))
-        worthless = _worthless(problem, _best(tried).result)
-    drawn = not tried[-1].result.interrupted and _symmetric(problem, engine, tried)
-    problem.monitor.history[:] = _best(tried).history
-    nothing = "" if worthless is None else _of_nothing(problem.program, problem.options.beta * worthless)
-    return _concluded(problem, tried, nothing, drawn)
 
 
 def _again(problem: Problem, engine: Engine, start: str, parameters: Parameters) -> Attempt:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import scipy.linalg  # noqa: F401  the library whose threads are limited has to be loaded
-from threadpoolctl import LibController, ThreadpoolController
+from threadpoolctl import ThreadpoolController
 
 SMALL = 200
 """Rows up to which more threads do not pay."""
@@ -91,7 +91,8 @@ def _gnu() -> Any:
 def _threads_for(size: int) -> Iterator[None]:
     """A suitable number of threads."""
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-    own = [each for each in libraries if _of_scipy(each)]
+    # Whether it lies in a folder of SciPy's; where the system provides one library for all, none does.
+    own = [each for each in libraries if any("scipy" in folder for folder in Path(each.filepath).parent.parts[-2:])]
     limited = libraries if size <= SMALL or _crowded() else [each for each in libraries if own and each not in own]
     before = [(each, each.num_threads) for each in limited]
     try:
@@ -101,11 +102,6 @@ def _threads_for(size: int) -> Iterator[None]:
     finally:
         for each, threads in before:
             each.set_num_threads(threads)
-
-
-def _of_scipy(library: LibController) -> bool:
-    """Whether it lies in a folder of SciPy's; where the system provides one library for all, none does."""
-    return any("scipy" in folder for folder in Path(library.filepath).parent.parts[-2:])
 
 
 def _crowded() -> bool:

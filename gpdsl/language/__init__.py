@@ -17,7 +17,6 @@ from gpdsl.language.parser import parse
 from gpdsl.language.render import render_colour, render_json, render_plain
 from gpdsl.language.shipped import shipped
 from gpdsl.language.source import Source, Span
-from gpdsl.language.syntax import SyntaxTree
 from gpdsl.language.used import Reach, gather
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "compile_text",
     "format_text",
     "parse",
-    "parse_whole",
     "render_colour",
     "render_json",
     "render_plain",
@@ -55,17 +53,9 @@ def compile_text(
     shown = Path(path).name if path is not None else name
     # Some editors begin a file with a byte-order mark, which is no part of the model.
     source = Source(text.removeprefix("\ufeff"), shown)
-    return check(parse_whole(source, reach if reach is not None else Reach.of(None, model=path)), library)
-
-
-def parse_whole(source: Source, reach: Reach) -> SyntaxTree:
-    """The syntax tree of a model and of the files it uses. Raises ModelError where one of these cannot be had.
-
-    Nothing but the form of the rest is judged then, nor where a `use` line has not the form of one: what its names mean
-    is in the missing file.
-    """
-    whole, mistakes = gather(source, reach)
+    whole, mistakes = gather(source, reach if reach is not None else Reach.of(None, model=path))
     tree = parse(whole)
+    # Nothing but the form of the rest is judged where a used file cannot be had: what its names mean is in that file.
     if mistakes or "use" in tree.lost:
         raise ModelError(whole, in_order((*mistakes, *tree.mistakes)))
-    return tree
+    return check(tree, library)

@@ -85,25 +85,28 @@ class _Splitter:
 
     def run(self) -> tuple[list[Piece], list[Mistake]]:
         for match in _MARK.finditer(self.text):
-            self._mark(match.group(), match.start(), match.end())
+            mark = match.group()
+            start = match.start()
+            column = start - self.line_start + 1
+            span = Span(self.line, column, self.line, column + match.end() - start)
+            if mark == "\n":
+                if not self.open or self.line + 1 in self.starts or _RESTART.match(self.text, start + 1):
+                    self._finish(start)
+                    self.piece_line, self.piece_start = self.line + 1, start + 1
+                self.line, self.line_start = self.line + 1, start + 1
+            elif mark in _PARTNER:
+                self.open.append((mark, span))
+                if len(self.open) == MAX_DEPTH + 1:
+                    self._reject(TooDeep(span, MAX_DEPTH))
+            elif mark in ")]}":
+                self._close(mark, span)
+            elif mark == '"':
+                self._reject(TextNeverClosed(span))
             if len(self.pieces) > MAX_STATEMENTS:
                 place = Span(self.piece_line, 1, self.piece_line, 2)
                 return [], [TooManyStatements(place, MAX_STATEMENTS)]
         self._finish(len(self.text))
         return self.pieces, self.mistakes
-
-    def _mark(self, mark: str, start: int, end: int) -> None:
-        span = self._span(start, end)
-        if mark == "\n":
-            self._end_of_line(start)
-        elif mark in _PARTNER:
-            self.open.append((mark, span))
-            if len(self.open) == MAX_DEPTH + 1:
-                self._reject(TooDeep(span, MAX_DEPTH))
-        elif mark in ")]}":
-            self._close(mark, span)
-        elif mark == '"':
-            self._reject(TextNeverClosed(span))
 
     def _close(self, mark: str, span: Span) -> None:
         if self.open and _PARTNER[self.open[-1][0]] == mark:
@@ -115,12 +118,6 @@ class _Splitter:
             line = self.source.number(place.line)
             advice = f"the `{bracket}` of line {line}, column {place.column} is closed by `{_PARTNER[bracket]}`"
         self._reject(NeverOpened(span, mark, advice))
-
-    def _end_of_line(self, position: int) -> None:
-        if not self.open or self.line + 1 in self.starts or _RESTART.match(self.text, position + 1):
-            self._finish(position)
-            self.piece_line, self.piece_start = self.line + 1, position + 1
-        self.line, self.line_start = self.line + 1, position + 1
 
     def _finish(self, end: int) -> None:
         if self.open:
@@ -137,10 +134,6 @@ class _Splitter:
         if not self.broken:
             self.mistakes.append(mistake)
         self.broken = True
-
-    def _span(self, start: int, end: int) -> Span:
-        column = start - self.line_start + 1
-        return Span(self.line, column, self.line, column + end - start)
 
 
 # What Lark could not read, in the words of someone who writes models.

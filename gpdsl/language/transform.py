@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from lark import Token, Transformer, v_args
 from lark.tree import Meta
@@ -13,11 +14,21 @@ from gpdsl.language.source import Span
 _EXACT_DIGITS = 15
 
 
-def _binary(operator: str) -> Callable[[ToSyntax, Meta, list], syntax.Binary]:
-    def build(self: ToSyntax, meta: Meta, children: list) -> syntax.Binary:
-        return syntax.Binary(self.span(meta), operator, *children)
+def _node(kind: Callable[..., Any], *first: Any) -> Callable[[ToSyntax, Meta, list], Any]:
+    """What a rule becomes whose parts are those of its node, after its place and what its name says already."""
+
+    def build(self: ToSyntax, meta: Meta, children: list) -> Any:
+        return kind(self.span(meta), *first, *children)
 
     return build
+
+
+def _all(self: ToSyntax, meta: Meta, children: list) -> tuple:
+    return tuple(children)
+
+
+def _only(self: ToSyntax, meta: Meta, children: list) -> Any:
+    return children[0]
 
 
 @v_args(meta=True)
@@ -48,6 +59,13 @@ class ToSyntax(Transformer):
 
     # --- statements
 
+    index_range = _node(syntax.IndexStatement)
+    input = _node(syntax.InputStatement)
+    output = _node(syntax.OutputStatement)
+    const = _node(syntax.ConstStatement)
+    row = _node(syntax.RowStatement)
+    let = _node(syntax.LetStatement)
+
     def model(self, meta: Meta, children: list) -> syntax.ModelStatement:
         name, title = children
         return syntax.ModelStatement(self.span(meta), name, title[0] if title else "")
@@ -56,21 +74,8 @@ class ToSyntax(Transformer):
         ((path, place),) = children
         return syntax.UseStatement(self.span(meta), path, place)
 
-    def index_range(self, meta: Meta, children: list) -> syntax.IndexStatement:
-        name, start, stop = children
-        return syntax.IndexStatement(self.span(meta), name, start, stop)
-
     def index_levels(self, meta: Meta, children: list) -> syntax.IndexStatement:
         return syntax.IndexStatement(self.span(meta), children[0], levels=tuple(children[1:]))
-
-    def input(self, meta: Meta, children: list) -> syntax.InputStatement:
-        return syntax.InputStatement(self.span(meta), *children)
-
-    def output(self, meta: Meta, children: list) -> syntax.OutputStatement:
-        return syntax.OutputStatement(self.span(meta), *children)
-
-    def const(self, meta: Meta, children: list) -> syntax.ConstStatement:
-        return syntax.ConstStatement(self.span(meta), *children)
 
     def param(self, meta: Meta, children: list) -> syntax.ParamStatement:
         declared, kind, value, fixed, prior = children
@@ -92,9 +97,6 @@ class ToSyntax(Transformer):
             given if read else None,
         )
 
-    def row(self, meta: Meta, children: list) -> syntax.RowStatement:
-        return syntax.RowStatement(self.span(meta), *children)
-
     def function(self, meta: Meta, children: list) -> syntax.FunctionStatement:
         name, arguments, parameters, value = children
         return syntax.FunctionStatement(self.span(meta), name, arguments, parameters or (), value)
@@ -106,9 +108,6 @@ class ToSyntax(Transformer):
     def density(self, meta: Meta, children: list) -> syntax.DensityStatement:
         name, observed, arguments, parameters, value = children
         return syntax.DensityStatement(self.span(meta), name, observed, arguments or (), parameters or (), value)
-
-    def let(self, meta: Meta, children: list) -> syntax.LetStatement:
-        return syntax.LetStatement(self.span(meta), *children)
 
     def external(self, meta: Meta, children: list) -> syntax.ExternalStatement:
         name, arguments, result = children
@@ -122,37 +121,24 @@ class ToSyntax(Transformer):
         left, right = children
         return syntax.ObservationStatement(self.span(meta), left if isinstance(left, tuple) else (left,), right)
 
-    def several(self, meta: Meta, children: list) -> tuple[syntax.Formula, ...]:
-        return tuple(children)
-
     def infer(self, meta: Meta, children: list) -> syntax.InferStatement:
         engine, *options = children
         return syntax.InferStatement(self.span(meta), engine, tuple(each for each in options if each is not None))
 
     # --- parts of statements
 
+    several = indices = names = bounds = sizes = passed = subscripts = _all
+    size_number = size_name = _node(syntax.Size)
+    passed_argument = _node(syntax.Passed)
+    option = _node(syntax.Option)
+    level_text = _only
+
     def declared(self, meta: Meta, children: list) -> syntax.Declared:
         return syntax.Declared(children[0], children[1] or ())
-
-    def indices(self, meta: Meta, children: list) -> tuple[syntax.Identifier, ...]:
-        return tuple(children)
-
-    names = indices
 
     def type(self, meta: Meta, children: list) -> syntax.Type:
         word, bounds, sizes = children
         return syntax.Type(self.span(meta), word, bounds or (), sizes or ())
-
-    def bounds(self, meta: Meta, children: list) -> tuple[syntax.Argument, ...]:
-        return tuple(children)
-
-    def sizes(self, meta: Meta, children: list) -> tuple[syntax.Size, ...]:
-        return tuple(children)
-
-    def size_number(self, meta: Meta, children: list) -> syntax.Size:
-        return syntax.Size(self.span(meta), children[0])
-
-    size_name = size_number
 
     def level_number(self, meta: Meta, children: list) -> tuple[int | float, Span]:
         return children[0].value, self.span(meta)
@@ -160,24 +146,16 @@ class ToSyntax(Transformer):
     def level_negative(self, meta: Meta, children: list) -> tuple[int | float, Span]:
         return -children[0].value, self.span(meta)
 
-    def level_text(self, meta: Meta, children: list) -> tuple[str, Span]:
-        return children[0]
-
-    def passed(self, meta: Meta, children: list) -> tuple[syntax.Passed, ...]:
-        return tuple(children)
-
-    def passed_argument(self, meta: Meta, children: list) -> syntax.Passed:
-        return syntax.Passed(self.span(meta), *children)
-
-    def option(self, meta: Meta, children: list) -> syntax.Option:
-        return syntax.Option(self.span(meta), *children)
-
     # --- expressions
 
-    add, subtract, multiply, divide, raise_to, contract = (_binary(each) for each in "+-*/^@")
-
-    def conditional(self, meta: Meta, children: list) -> syntax.Conditional:
-        return syntax.Conditional(self.span(meta), *children)
+    add, subtract, multiply, divide, raise_to, contract = (_node(syntax.Binary, each) for each in "+-*/^@")
+    number = group = _only
+    name = element = _node(syntax.Name)
+    negate = _node(syntax.Negation)
+    conditional = _node(syntax.Conditional)
+    positional = _node(syntax.Argument, None)
+    named = _node(syntax.Argument)
+    at = _node(syntax.Subscript)
 
     def compare(self, meta: Meta, children: list) -> syntax.Comparison:
         left, operator, right = children
@@ -192,18 +170,6 @@ class ToSyntax(Transformer):
     def negation(self, meta: Meta, children: list) -> syntax.Logical:
         return syntax.Logical(self.span(meta), "not", tuple(children))
 
-    def negate(self, meta: Meta, children: list) -> syntax.Negation:
-        return syntax.Negation(self.span(meta), children[0])
-
-    def number(self, meta: Meta, children: list) -> syntax.Literal:
-        return children[0]
-
-    def name(self, meta: Meta, children: list) -> syntax.Name:
-        return syntax.Name(self.span(meta), children[0])
-
-    def element(self, meta: Meta, children: list) -> syntax.Name:
-        return syntax.Name(self.span(meta), *children)
-
     def call(self, meta: Meta, children: list) -> syntax.Call:
         function, *arguments = children
         return syntax.Call(self.span(meta), function, tuple(each for each in arguments if each is not None))
@@ -214,21 +180,6 @@ class ToSyntax(Transformer):
 
     def array(self, meta: Meta, children: list) -> syntax.Array:
         return syntax.Array(self.span(meta), tuple(children))
-
-    def group(self, meta: Meta, children: list) -> syntax.Formula:
-        return children[0]
-
-    def positional(self, meta: Meta, children: list) -> syntax.Argument:
-        return syntax.Argument(self.span(meta), None, children[0])
-
-    def named(self, meta: Meta, children: list) -> syntax.Argument:
-        return syntax.Argument(self.span(meta), *children)
-
-    def subscripts(self, meta: Meta, children: list) -> tuple[syntax.Subscript, ...]:
-        return tuple(children)
-
-    def at(self, meta: Meta, children: list) -> syntax.Subscript:
-        return syntax.Subscript(self.span(meta), children[0])
 
     def slice(self, meta: Meta, children: list) -> syntax.Subscript:
         first, last = children

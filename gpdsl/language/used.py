@@ -203,6 +203,8 @@ def gather(source: Source, reach: Reach) -> tuple[Source, tuple[Mistake, ...]]:
 
     Last come the definitions of registered kernels that it calls.
     """
+    if not _DEFINITIONS and not _BEGINS.search(source.text):
+        return source, ()
     gathering = _Gathering(source, reach)
     if reach.folder is None:
         for statement in _uses(source.text):

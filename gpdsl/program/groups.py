@@ -19,7 +19,7 @@ from gpdsl.language import model as m
 from gpdsl.language.errors.functionals import TooManyLevels
 from gpdsl.language.source import MAX_READINGS
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
-from gpdsl.symbolic.joint import sums_needed
+from gpdsl.symbolic.joint import correlated
 from gpdsl.symbolic.readings import OWN, Reading, added, reading, split_levels
 from gpdsl.symbolic.terms import ObservationTerms, latents_in
 from gpdsl.symbolic.translate import Ref, Translator, axis_key
@@ -75,7 +75,8 @@ def fitted_readings(translator: Translator, observations: Sequence[ObservationTe
     joint: set[str] = set()
     for term in (t for o in observations for t in o.terms):
         latents = latents_in(translator, term.expression)
-        joint |= sums_needed(translator, latents)
+        # Names of the latents of which a term reads several values at once.
+        joint |= {translator.references[symbols[0]].name for symbols in correlated(translator, latents)}
         for symbol in latents:
             ref = translator.references[symbol]
             found.setdefault(ref.name, []).append(ref.reading)

@@ -22,7 +22,8 @@ def compile_checked(
     Raises ModelError, also for a kernel by formula that is no covariance at all.
     """
     declarations = compile_text(text, name=name, reach=reach, library=library)
-    check_formulas(declarations)
+    if declarations.kernels:
+        check_formulas(declarations)
     return declarations
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, log
+from math import log
 
 import numpy as np
 import sympy as sp
@@ -136,13 +136,6 @@ class Size:
 
 
 NO_UNIT = Size()
-
-
-def number_size(value: float, unitless: bool = False) -> Size:
-    """The size of a number of the model; zero has any, `unitless` ones have no unit whatever they are added to."""
-    if value == 0 or not isfinite(value):
-        return Size(number=True)
-    return Size(log(abs(value)), number=not unitless)
 
 
 def solved(equations: Sequence[Size]) -> dict[Unknown, float]:

@@ -143,8 +143,3 @@ def independent_expectation(
     moments = joint_moments_of(latents) if coupled else moments_of(latents)
     found = expectation(expression, latents, moments)
     return probit_expectation(expression, latents, moments) if found is None and probits else found
-
-
-def sums_needed(translator: Translator, latents: Sequence[sp.Symbol]) -> set[str]:
-    """Names of the latents of which a term reads several values at once."""
-    return {translator.references[symbols[0]].name for symbols in correlated(translator, latents)}

@@ -39,7 +39,10 @@ def law_of(translator: Translator, call: m.DistributionCall, env: Environment, o
     if listed:
         arguments = {"weights": listed}
     law = Law(call.name, arguments, tuple(law_of(translator, each, env, own) for each in call.components))
-    _check_weights(translator, call, law)
+    weights = law.arguments.get("weights")
+    if isinstance(weights, tuple) and len(weights) != len(law.components):
+        span = next(iter(call.arguments.values())).span
+        raise translator.failure(ComponentWeights(span, len(weights), len(law.components)))
     _check_slopes(translator, call, law)
     return law
 
@@ -72,13 +75,6 @@ def check_cutpoints(translator: Translator, observation: m.Observation, law: Law
     if law.name == "Ordinal" and len(law.arguments["cutpoints"]) != levels - 1:
         span, given = observation.distribution.arguments["cutpoints"].span, len(law.arguments["cutpoints"])
         raise translator.failure(CutpointCount(span, observation.outputs[0], levels, levels - 1, given))
-
-
-def _check_weights(translator: Translator, call: m.DistributionCall, law: Law) -> None:
-    weights = law.arguments.get("weights")
-    if isinstance(weights, tuple) and len(weights) != len(law.components):
-        span = next(iter(call.arguments.values())).span
-        raise translator.failure(ComponentWeights(span, len(weights), len(law.components)))
 
 
 def _check_slopes(translator: Translator, call: m.DistributionCall, law: Law) -> None:

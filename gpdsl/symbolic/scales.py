@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isfinite, log
 
 import numpy as np
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import case_of, decisive
-from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, number_size, solved
+from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, solved
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 MAX_VISITS = 100_000
@@ -194,7 +195,10 @@ class Scales:
         return Size(self.data.magnitude(name, where))
 
     def _number(self, value: float) -> Size:
-        return number_size(value, self.unitless)
+        # The size of a number of the model; zero has any, `unitless` ones have no unit whatever they are added to.
+        if value == 0 or not isfinite(value):
+            return Size(number=True)
+        return Size(log(abs(value)), number=not self.unitless)
 
     def _param(self, param: m.Param, where: tuple[int, ...]) -> Size:
         if param.constraint in {"unit", "simplex", "correlation_factor"}:

@@ -169,7 +169,12 @@ GRID_VALUES, GRID_WORK = 1000, 4.0 * EXACT_VALUES**3
 def plan_exact(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
     """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
     many = data.rows > EXACT_VALUES and not all(falls_apart(group) for group in program.groups)
-    if _asked_otherwise(program, options):
+    # Whether the options ask for something that exact inference is not.
+    suited = {"auto", "coupled"} if program.mixing else {"auto", "full", "coupled"}
+    other = options.inducing or options.batch or options.learn_inducing or (options.devices or 1) > 1
+    usual = options.engine == "vi" and options.schedule == "joint" and options.optimizer == "auto"
+    usual = usual and options.beta == 1  # with beta the best q is not the posterior
+    if other or not usual or options.expectations == "sampled" or options.posterior not in suited:
         return None
     longest = data.rows if options.inducing == 0 else int((GRID_WORK / EIGEN) ** (1 / 3))
     looked = sum(each.size for each in data.outputs.values()) >= GRID_VALUES and may_be_grid(program, data, longest)
@@ -210,15 +215,6 @@ def _on_grid(system: System, rows: Rows, options: Options) -> System | None:
     most = max(float(np.prod(found.grid.shape)) * system.program.latents, max(found.grid.shape) ** 2)
     afforded = needed <= GRID_WORK and most <= EXACT_NUMBERS
     return found if needed < otherwise and (afforded or options.inducing == 0) else None
-
-
-def _asked_otherwise(program: Program, options: Options) -> bool:
-    """Whether the options ask for something that exact inference is not."""
-    suited = {"auto", "coupled"} if program.mixing else {"auto", "full", "coupled"}
-    asked = options.inducing or options.batch or options.learn_inducing or (options.devices or 1) > 1
-    plain = options.engine == "vi" and options.schedule == "joint" and options.optimizer == "auto"
-    plain = plain and options.beta == 1  # with beta the best q is not the posterior
-    return bool(asked) or not plain or options.expectations == "sampled" or options.posterior not in suited
 
 
 class ExactSearch:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import carrier, contains, take_names, unite
-from gpdsl.language.checker.facts import Fact, combine, number_fact
+from gpdsl.language.checker.facts import Fact, combine
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import AxesDiffer, AxisNotOnLeft
 from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, UnknownArgument, WrongArity
@@ -120,7 +120,7 @@ def number(scope: Scope, span: Span, value: int | float, text: str) -> Expressio
     """A literal with a finite value."""
     if not math.isfinite(value):
         scope.problems.fail(NotFinite(span, text[:30]))
-    return remember(scope, Number(span, (), value), number_fact(float(value)))
+    return remember(scope, Number(span, (), value), Fact(float(value), abs(float(value))))
 
 
 def operation(scope: Scope, place: Place, span: Span, operator: str, operands: tuple[Expression, ...]) -> Expression:

@@ -35,7 +35,7 @@ from gpdsl.language.errors.calls import RepeatedOption
 from gpdsl.language.errors.limits import NameTooLong, NotADefinition
 from gpdsl.language.errors.names import DeclaredTwice, NeverObserved, NothingObserved, ReservedWord, ShadowsBuiltin
 from gpdsl.language.model import Axis, Declarations, Infer, Observation
-from gpdsl.language.source import MAX_NAME, Source, Span
+from gpdsl.language.source import MAX_NAME, Span
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.language.vocabulary import BUILTINS, SHADOWABLE, STATEMENTS
 
@@ -77,9 +77,19 @@ def register_names(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tu
             kept.append(statement)
             continue
         with scope.problems.contained():
-            _check_name(scope, name, sort)
-            scope.sorts[name.text] = sort
-            scope.places.setdefault(name.text, name.span)
+            text = name.text
+            if text in STATEMENTS:
+                scope.lost.add(text)
+                scope.problems.fail(ReservedWord(name.span, text))
+            if text in BUILTINS and not (text in SHADOWABLE and sort in _VALUES):
+                scope.problems.fail(ShadowsBuiltin(name.span, text, BUILTINS[text]))
+            if len(text) > MAX_NAME:
+                scope.lost.add(text)
+                scope.problems.fail(NameTooLong(name.span, MAX_NAME))
+            if text in scope.sorts and not (sort == "let" and scope.sorts[text] == "let"):
+                scope.problems.fail(DeclaredTwice(name.span, text, scope.line(scope.places[text], name.span)))
+            scope.sorts[text] = sort
+            scope.places.setdefault(text, name.span)
             kept.append(statement)
     return tuple(kept)
 
@@ -88,20 +98,6 @@ def declared_name(statement: syntax.Node) -> syntax.Identifier | None:
     """The name a statement declares."""
     declared = getattr(statement, "declared", None)
     return declared.name if declared is not None else getattr(statement, "name", None)
-
-
-def _check_name(scope: Scope, name: syntax.Identifier, sort: str) -> None:
-    text = name.text
-    if text in STATEMENTS:
-        scope.lost.add(text)
-        scope.problems.fail(ReservedWord(name.span, text))
-    if text in BUILTINS and not (text in SHADOWABLE and sort in _VALUES):
-        scope.problems.fail(ShadowsBuiltin(name.span, text, BUILTINS[text]))
-    if len(text) > MAX_NAME:
-        scope.lost.add(text)
-        scope.problems.fail(NameTooLong(name.span, MAX_NAME))
-    if text in scope.sorts and not (sort == "let" and scope.sorts[text] == "let"):
-        scope.problems.fail(DeclaredTwice(name.span, text, scope.line(scope.places[text], name.span)))
 
 
 # What a used file may say: definitions. Everything else belongs to the model that uses it.
@@ -117,8 +113,6 @@ def is_library(tree: syntax.SyntaxTree) -> bool:
 
 def without_others(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tuple[syntax.Statement, ...]:
     """The statements of the model and the definitions of the files it uses; anything else there is reported."""
-    if not scope.source.parts:
-        return statements
     kept: list[syntax.Statement] = []
     for each in statements:
         if scope.source.is_own(each.span) or isinstance(each, DEFINITIONS):
@@ -133,7 +127,7 @@ def without_others(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tu
 # What can be judged only once every statement is checked: unobserved outputs, sizes no data can bind.
 
 
-def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...], seen: list[Observation], end: Span) -> None:
+def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
     """Every output is observed; a statement that failed counts as an observation of what stands on its left."""
     attempts = [each for each in statements if isinstance(each, syntax.ObservationStatement)]
     names = [_mentioned(scope, part) for each in attempts for part in each.left]
@@ -144,7 +138,11 @@ def check_observed(scope: Scope, statements: tuple[syntax.Statement, ...], seen:
         if output.name not in mentioned | scope.lost and not astray:
             scope.problems.add(NeverObserved(output.span, output.name))
     if not attempts and not scope.names("output"):
-        scope.problems.add(NothingObserved(end))
+        # Said at the last line of the model's own file that holds anything.
+        lines = scope.source.own.split("\n")
+        last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)
+        end = max(2, len(scope.source.line(last)) + 1)
+        scope.problems.add(NothingObserved(Span(last, 1, last, end)))
 
 
 def _mentioned(scope: Scope, left: syntax.Formula) -> set[str]:
@@ -228,7 +226,7 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     """
     problems = Problems()
     scope = Scope(tree.source, problems, set(tree.lost) - set(STATEMENTS))
-    statements = without_others(scope, tree.statements)
+    statements = without_others(scope, tree.statements) if tree.source.parts else tree.statements
     if any(each.subscripts or each.given for each in _of(statements, syntax.LatentStatement)):
         statements = layers_written_out(scope, statements)
     statements = register_names(scope, statements)
@@ -236,7 +234,8 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     for param in _of(statements, syntax.ParamStatement) if scope.labels else ():
         with problems.contained():
             check_levels(scope, param)
-    check_functions(scope, _of(statements, syntax.FunctionStatement), check_expression)
+    if functions := _of(statements, syntax.FunctionStatement):
+        check_functions(scope, functions, check_expression)
     _attempt_all(scope, statements, _FORMULAS)
     for param in _of(statements, syntax.ParamStatement):
         with problems.contained():
@@ -251,8 +250,9 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     infer = Infer() if own is None else check_infer(scope, own)
     titled = _first(scope, statements, syntax.ModelStatement, "model")
     if not tree.mistakes and not (library and is_library(tree)):
-        check_observed(scope, statements, observations, _end(tree.source))
-        check_elements(scope, observations, outputs_gone_wrong(scope, statements, observations))
+        check_observed(scope, statements)
+        if any(each.guards for each in observations):
+            check_elements(scope, observations, outputs_gone_wrong(scope, statements, observations))
         check_sizes(scope)
     mistakes = (*tree.mistakes, *problems.mistakes)
     if mistakes:
@@ -268,21 +268,16 @@ def _attempt_all(
         if kind is syntax.LatentStatement:
             found = in_layers(scope, _of(statements, syntax.LatentStatement))
         for declaration in found:
-            _attempt(scope, check_one, declaration)
+            with scope.problems.contained():
+                check_one(scope, declaration)
+                continue
+            # It failed: nothing more is said about its name.
+            if (name := declared_name(declaration)) is not None:
+                scope.lost.add(name.text)
 
 
 def _of(statements: Iterable[syntax.Statement], kind: type[Kind]) -> list[Kind]:
     return [each for each in statements if isinstance(each, kind)]
-
-
-def _attempt(scope: Scope, check_one: Callable, statement: syntax.Node) -> None:
-    """Check a declaration; when it fails, nothing more is said about its name."""
-    name = declared_name(statement)
-    with scope.problems.contained():
-        check_one(scope, statement)
-        return
-    if name is not None:
-        scope.lost.add(name.text)
 
 
 def _check_lets(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
@@ -302,13 +297,6 @@ def _first(scope: Scope, statements: tuple[syntax.Statement, ...], kind: type[Ki
     for again in found[1:]:
         scope.problems.add(RepeatedOption(again.span, word, found[0].span.line))
     return found[0] if found else None
-
-
-def _end(source: Source) -> Span:
-    """The last line of the model's own file that holds anything."""
-    lines = source.own.split("\n")
-    last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)
-    return Span(last, 1, last, max(2, len(source.line(last)) + 1))
 
 
 def _declarations(

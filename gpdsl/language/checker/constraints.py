@@ -107,18 +107,18 @@ def _shown(shape: tuple[int, ...]) -> str:
 
 BOUNDED = ("real", "positive")
 ALONG_AXIS = ("simplex", "ordered")
+SHAPED = (*ALONG_AXIS, "correlation_factor")
 _SIMPLEX_ERROR = 1e-6
 
 Bound = float | None
 
 
-def refuse_bounds(scope: Scope, kind: syntax.Type, statement: str) -> None:
+def refuse_bounds(scope: Scope, bound: syntax.Argument, statement: str) -> None:
     """Only parameters have bounds: data are what they are."""
-    if kind.bounds:
-        problem = f"{statement} has no bounds"
-        remedy = "bounds stand in the type of a parameter, `param rho : real(lower = -1, upper = 1)`; "
-        remedy += "for data see `Truncated` and `Censored`"
-        scope.problems.fail(BadType(kind.bounds[0].span, problem, "not possible here", remedy))
+    problem = f"{statement} has no bounds"
+    remedy = "bounds stand in the type of a parameter, `param rho : real(lower = -1, upper = 1)`; "
+    remedy += "for data see `Truncated` and `Censored`"
+    scope.problems.fail(BadType(bound.span, problem, "not possible here", remedy))
 
 
 def time_unit(scope: Scope, kind: syntax.Type) -> str:
@@ -142,7 +142,7 @@ def time_unit(scope: Scope, kind: syntax.Type) -> str:
 def check_bounds(scope: Scope, name: str, kind: syntax.Type) -> tuple[Bound, Bound]:
     """The bounds of `real(lower = -1, upper = 1)`, in order; None where there is none."""
     word = kind.word.text
-    if kind.bounds and word not in BOUNDED:
+    if word not in BOUNDED:
         problem, remedy = f"`{word}` has no bounds of its own", "write `real(lower = ..., upper = ...)`"
         scope.problems.fail(BadType(kind.bounds[0].span, problem, "not possible here", remedy))
     found: dict[str, float] = {}
@@ -177,7 +177,6 @@ def check_axes(scope: Scope, name: str, kind: syntax.Type, axes: tuple[Axis, ...
     word = kind.word.text
     if word == "correlation_factor":
         _check_square(scope, name, kind, axes)
-    if word not in ALONG_AXIS:
         return
     what = "elements that add up to 1" if word == "simplex" else "elements that increase"
     if not axes:

@@ -11,7 +11,6 @@ from gpdsl.language.checker.build import fact_of, match_arguments, require_axes
 from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.scope import IndexRange, Place, Scope, describe_axes
-from gpdsl.language.distributions import Parameter
 from gpdsl.language.errors.axes import LogitsAxis
 from gpdsl.language.errors.calls import MissingArgument, MustBeNamed, OnlyOne, UnknownArgument, WrongArity, WrongKind
 from gpdsl.language.errors.definitions import (
@@ -330,16 +329,10 @@ def _argument(
     else:
         checked = check_expression(scope, place, formula)
         require_axes(scope, place.left, checked, allowed)
-    _check_value(scope, formula, checked, entry, parameter)
-    return checked
-
-
-def _check_value(
-    scope: Scope, formula: syntax.Formula, checked: Expression, entry: Distribution, parameter: Parameter
-) -> None:
     value = fact_of(scope, checked).value
     if value is not None:
         check_domain(scope, formula.span, f"`{parameter.name}` of `{entry.name}`", value, parameter.domain)
+    return checked
 
 
 def _per_level(

@@ -63,11 +63,9 @@ def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
 
 
 def selected(
-    scope: Scope, place: Place, formula: syntax.Formula | None, domain: Domain
+    scope: Scope, place: Place, formula: syntax.Formula, domain: Domain
 ) -> tuple[tuple[Expression, ...], Domain]:
-    """The expressions of `on = ...`, and the domain of a kernel that sees those; without `on`, the domain itself."""
-    if formula is None:
-        return (), domain
+    """The expressions of `on = ...`, and the domain of a kernel that sees those."""
     if domain.patches:
         scope.problems.fail(NoInputsHere(formula.span, domain.patches))
     if domain.over is not None:

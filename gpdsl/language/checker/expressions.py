@@ -9,7 +9,7 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import fact_of, number, operation, remember
 from gpdsl.language.checker.externals import external_call
-from gpdsl.language.checker.facts import Fact, number_fact
+from gpdsl.language.checker.facts import Fact
 from gpdsl.language.checker.functionals import (
     INTEGRAL,
     at_other_inputs,
@@ -179,7 +179,11 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
     if scope.labels and (at_level := read_at_level(scope, place, name, axes)) is not None:
         return at_level
     expression = read(scope, place, name, axes)
-    return remember(scope, expression, _read_fact(scope, expression))
+    fact = scope.let_facts.get(text, Fact())
+    if text in scope.consts:
+        values = scope.consts[text].values
+        fact = Fact(values, abs(values)) if isinstance(values, float) else Fact(largest=_largest(values))
+    return remember(scope, expression, fact)
 
 
 def _local(scope: Scope, place: Place, name: syntax.Name) -> Expression:
@@ -205,13 +209,6 @@ def _axes_of(scope: Scope, place: Place, name: syntax.Identifier) -> tuple[Axis,
         if name.text in table:
             return table[name.text].axes  # type: ignore[attr-defined]
     return scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))
-
-
-def _read_fact(scope: Scope, expression: Read) -> Fact:
-    if expression.name in scope.consts:
-        values = scope.consts[expression.name].values
-        return number_fact(values) if isinstance(values, float) else Fact(largest=_largest(values))
-    return scope.let_facts.get(expression.name, Fact())
 
 
 def _largest(values: float | tuple) -> float:

@@ -27,11 +27,6 @@ class Fact:
     depth: int = 1
 
 
-def number_fact(value: float) -> Fact:
-    """A literal or scalar constant."""
-    return Fact(value, abs(value))
-
-
 def combine(name: str, operands: tuple[Fact, ...]) -> Fact:
     """The fact of an operation from those of its operands; a constant without finite value becomes NaN."""
     values = tuple(each.value for each in operands)

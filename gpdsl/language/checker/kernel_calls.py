@@ -59,7 +59,7 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
     names = [each.name for each in family.parameters]
     required = [each.name for each in family.parameters if each.default is None]
     matched = match_arguments(scope, call, names, signature(family), required=required, named_only=(ON,))
-    on, seen = selected(scope, place, matched.get(ON), domain)
+    on, seen = selected(scope, place, matched[ON], domain) if ON in matched else ((), domain)
     if family.one_column:
         _require_one_column(scope, call, on, seen)
     told = _levels_told(scope, family, on) if family.name == "Coregion" else {}

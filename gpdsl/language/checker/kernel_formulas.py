@@ -95,7 +95,7 @@ def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain)
         if argument.name is not None and argument.name.text in (*definition.arguments, *definition.levels):
             scope.problems.fail(MustBePositional(argument.name.span, name, argument.name.text, signature))
     matched = match_arguments(scope, call, names, signature, required=(), named_only=(ON,))
-    on, seen = selected(scope, place, matched.get(ON), domain)
+    on, seen = selected(scope, place, matched[ON], domain) if ON in matched else ((), domain)
     level = None
     if definition.levels:
         on, seen, level = _at_levels(scope, call, definition, on, seen)

@@ -43,7 +43,8 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
     axes = tuple(axis for axis in every if axis not in levels)
     inputs, wrong = _inputs(scope, statement)
     among = level_axes(scope, statement, inputs) if not scope.indices.keys().isdisjoint(inputs) else ()
-    over = points_index(scope, statement, inputs) if not wrong else None
+    points = [] if wrong else [each for each in inputs if each in scope.consts]
+    over = points_index(scope, statement, inputs, points[0]) if points else None
     brackets = f"[{', '.join(each.text for each in declared.indices)}]" if declared.indices else ""
     text = f"latent {name}{brackets}({', '.join(each.text for each in statement.arguments)})"
     domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text, over=over, levels=among)
@@ -70,7 +71,8 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
                 scope.problems.fail(
                     ArgumentNotInput(argument.span, argument.text, SORTS[sort], remedy or ArgumentNotInput.remedy)
                 )
-            refuse_as_argument(scope, argument)
+            if argument.text in scope.latents:
+                refuse_as_argument(scope, argument, scope.latents[argument.text])
             axes = argument_axes(scope, argument.text)
             if argument.text in found:
                 name = statement.declared.name.text

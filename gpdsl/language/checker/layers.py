@@ -10,7 +10,7 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.functionals import BadLattice, FieldInRow, LatentCycle, NotALevel, PointsWithoutIndex
 from gpdsl.language.errors.limits import TooManyLayers
-from gpdsl.language.model import Axis, same_axis
+from gpdsl.language.model import Axis, Latent, same_axis
 from gpdsl.language.source import MAX_AXIS, MAX_LAYERS
 
 _SHOWN = 5
@@ -24,16 +24,7 @@ def in_layers(scope: Scope, statements: Sequence[syntax.LatentStatement]) -> lis
     entered: dict[str, bool] = {}  # True while a latent's own arguments are being followed
     for start in by_name:
         _follow(scope, by_name, inside, start, entered, ordered)
-    return [by_name[name] for name in _few_layers(scope, by_name, inside, ordered)]
-
-
-def _few_layers(
-    scope: Scope,
-    by_name: Mapping[str, syntax.LatentStatement],
-    inside: Mapping[str, list[str]],
-    ordered: Sequence[str],
-) -> list[str]:
-    """The latents without those stacked too high; what follows layer by layer may then do so by recursion."""
+    # Without those stacked too high; what follows layer by layer may then do so by recursion.
     depth: dict[str, int] = {}
     for name in ordered:
         depth[name] = 1 + max((depth.get(each, 0) for each in inside[name]), default=0)
@@ -41,7 +32,7 @@ def _few_layers(
             scope.problems.add(TooManyLayers(by_name[name].declared.name.span, name, MAX_LAYERS))
         if depth[name] > MAX_LAYERS:
             scope.lost.add(name)
-    return [name for name in ordered if name not in scope.lost]
+    return [by_name[name] for name in ordered if name not in scope.lost]
 
 
 def _follow(
@@ -93,13 +84,10 @@ LATTICE = "lattice"
 _SEVERAL = "the arguments of a field are constants along the same index"
 
 
-def points_index(scope: Scope, statement: syntax.LatentStatement, arguments: Sequence[str]) -> Axis | None:
-    """The index that numbers the points of a field; None for a latent over inputs, row variables or latents."""
-    constants = [each for each in statement.arguments if each.text in scope.consts]
-    if not constants:
-        return None
+def points_index(scope: Scope, statement: syntax.LatentStatement, arguments: Sequence[str], constant: str) -> Axis:
+    """The index that numbers the points of a field, a latent over constants, of which `constant` is the first."""
     name = statement.declared.name.text
-    first = scope.consts[constants[0].text].axes
+    first = scope.consts[constant].axes
     for argument in statement.arguments:
         axes = scope.consts[argument.text].axes if argument.text in scope.consts else ()
         if not axes or axes[0].name is None:
@@ -117,16 +105,15 @@ def points_index(scope: Scope, statement: syntax.LatentStatement, arguments: Seq
     return first[0]
 
 
-def refuse_as_argument(scope: Scope, argument: syntax.Identifier) -> None:
+def refuse_as_argument(scope: Scope, argument: syntax.Identifier, latent: Latent) -> None:
     """A field has no value of its own in a row, and a latent over an index no one reading: no latents are over them."""
-    latent = scope.latents.get(argument.text)
-    if latent is not None and latent.levels:
+    if latent.levels:
         name, index = latent.name, str(latent.levels[0].name)
         why = "a latent that is a function of it would read several of its values at once, which cannot be fitted yet"
         inputs = ", ".join(each for each in latent.arguments if each not in scope.indices)
         remedy = f"make it independent latents, `latent {name}[{index}]({inputs})`, or mix these in the likelihood"
         scope.problems.fail(NotALevel(argument.span, name, index, why, remedy))
-    if latent is not None and latent.over is not None:
+    if latent.over is not None:
         scope.problems.fail(FieldInRow(argument.span, argument.text, "no latent is a function of it"))
 
 

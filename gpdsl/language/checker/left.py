@@ -116,18 +116,19 @@ def _output(scope: Scope, formula: syntax.Name, right: syntax.Formula | None = N
     for subscript in formula.subscripts or ():
         if not isinstance(subscript.value, syntax.Name | syntax.Literal):
             scope.problems.fail(BadSubscript(subscript.span))
-    checked = read(scope, place, _without_guards(formula), output.axes)
-    guards = _guards(scope, formula, checked)
+    guards: tuple[Guard, ...] = ()
+    if any(each.comparison for each in formula.subscripts or ()):
+        checked = read(scope, place, _without_guards(formula), output.axes)
+        guards = _guards(scope, formula, checked)
+    else:
+        checked = read(scope, place, formula, output.axes)
     return Observed(output, checked.subscripts, checked.axes, formula.span, formula.subscripts is None, guards)
 
 
 def _guards(scope: Scope, formula: syntax.Name, checked: Read) -> tuple[Guard, ...]:
-    """The condition of each index that remains; none when there is no condition at all."""
-    written = formula.subscripts or ()
-    if not any(each.comparison for each in written):
-        return ()
+    """The condition of each index that remains."""
     found = []
-    for subscript, own in zip(checked.subscripts, written, strict=False):
+    for subscript, own in zip(checked.subscripts, formula.subscripts or (), strict=False):
         if isinstance(subscript, IndexValue):
             axis = scope.indices[subscript.index].axis
             found.append(guard_of(scope, formula.identifier.text, own, axis))
@@ -262,11 +263,9 @@ _FITTING = {
 Range = tuple[float, float]
 
 
-def check_image(scope: Scope, observed: Observed, call: m.DistributionCall) -> None:
+def check_image(scope: Scope, observed: Observed, transform: Expression, call: m.DistributionCall) -> None:
     """Report a distribution with probability where the transform left of it never comes."""
-    if observed.transform is None:
-        return
-    reached = image(scope, observed.transform, observed.output)
+    reached = image(scope, transform, observed.output)
     allowed = _support(scope, call)
     if reached is None or (_covers(reached[0], allowed[0]) and _covers(-reached[1], -allowed[1])):
         return

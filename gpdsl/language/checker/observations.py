@@ -71,20 +71,6 @@ def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list
     return sizes
 
 
-def check_repeated(scope: Scope, observed: Observed, new: Observation) -> None:
-    """No element of an output is observed by two lines."""
-    name = observed.output.name
-    earlier = scope.observed.setdefault(name, [])
-    if len(earlier) == MAX_CASES:
-        scope.lost.add(name)  # said once
-        scope.problems.fail(TooManyObservations(observed.span, name, MAX_CASES))
-    guards = guards_of(scope, new, name)
-    for line, old in earlier:
-        if all(map(meet, old, guards, observed.output.axes)):
-            scope.problems.fail(ObservedTwice(observed.span, name, line))
-    earlier.append((new.span.line, guards))
-
-
 def check_elements(scope: Scope, seen: Sequence[Observation], wrong: Collection[str]) -> None:
     """Where conditions choose elements, every element is observed by some line. Of `wrong` outputs a line failed."""
     for name in scope.outputs.keys() - wrong:
@@ -116,22 +102,19 @@ def check_order(scope: Scope, seen: Sequence[Observation]) -> None:
     for name in scope.outputs:
         if name in edges.get(name, {}):
             _check_own(scope, name, seen)
-    _check_cycles(scope, {name: {k: v for k, v in to.items() if k != name} for name, to in edges.items()})
+    if edges:
+        _check_cycles(scope, {name: {k: v for k, v in to.items() if k != name} for name, to in edges.items()})
 
 
 def output_reads(scope: Scope, observation: Observation) -> list[Read]:
     """Every output read on the right of a statement."""
     found = [read for each in _expressions(observation.distribution) for read in reads_of(each)]
-    own = _own_subscripts(observation)
+    own = observation.outputs[0], observation.subscripts
     density = observation.distribution.log_density
     if density is not None:
         # The formula of a density holds what stands left of `~` too.
         found += [read for read in reads_of(density) if (read.name, read.subscripts) != own]
     return [read for read in found if read.name in scope.outputs]
-
-
-def _own_subscripts(observation: Observation) -> tuple[str, tuple]:
-    return observation.outputs[0], observation.subscripts
 
 
 def _expressions(call: DistributionCall) -> list[Expression]:
@@ -194,7 +177,17 @@ def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen
     transform = observed[0].transform if len(observed) == 1 else None
     new = Observation(names, axes, distribution, statement.span, subscripts, guards, transform)
     for each in observed:
-        check_repeated(scope, each, new)
+        # No element of an output is observed by two lines.
+        name = each.output.name
+        earlier = scope.observed.setdefault(name, [])
+        if len(earlier) == MAX_CASES:
+            scope.lost.add(name)  # said once
+            scope.problems.fail(TooManyObservations(each.span, name, MAX_CASES))
+        guards = guards_of(scope, new, name)
+        for line, old in earlier:
+            if all(map(meet, old, guards, each.output.axes)):
+                scope.problems.fail(ObservedTwice(each.span, name, line))
+        earlier.append((new.span.line, guards))
     seen.append(new)
 
 
@@ -226,7 +219,8 @@ def _known(scope: Scope, call: syntax.Call, observed: list[Observed]) -> Distrib
             scope.problems.fail(LeftSide(left.span, f"`{entry.name}` describes a whole vector", remedy))
         output = replace(output, kind=left.kind)
     found = check_distribution(scope, place, call, left.axes, output)
-    check_image(scope, left, found)
+    if left.transform is not None:
+        check_image(scope, left, left.transform, found)
     return found
 
 

@@ -9,6 +9,7 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis, index_axis, whole_number
 from gpdsl.language.checker.build import fact_of
 from gpdsl.language.checker.constraints import (
+    SHAPED,
     check_axes,
     check_bounds,
     check_initial,
@@ -106,8 +107,8 @@ def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
     """`input x : real[13]`, `input t : time(per = hour)`."""
     kind = _word(scope, statement.type, "input", INPUT_KINDS)
     unit = time_unit(scope, statement.type) if kind == "time" else ""
-    if not unit:
-        refuse_bounds(scope, statement.type, "an input")
+    if statement.type.bounds and not unit:
+        refuse_bounds(scope, statement.type.bounds[0], "an input")
     name, label = statement.declared.name, None
     if kind == "label":
         label = _label(scope, "input", name, statement.type)
@@ -122,7 +123,8 @@ def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
 def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:
     """`output y[p] : count`, `output y : label[c]`, `output y : ordinal[c]`."""
     kind = _word(scope, statement.type, "output", OUTPUT_KINDS)
-    refuse_bounds(scope, statement.type, "an output")
+    if statement.type.bounds:
+        refuse_bounds(scope, statement.type.bounds[0], "an output")
     name, sizes, label = statement.declared.name, statement.type.sizes, None
     if kind in ("label", "ordinal"):
         label, sizes = _label(scope, "output", name, statement.type), ()
@@ -163,8 +165,9 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
     constraint = _word(scope, statement.type, "parameter", tuple(CONSTRAINTS))
     name = statement.declared.name
     axes = declared_axes(scope, name, statement.declared.indices, statement.type.sizes)
-    check_axes(scope, name.text, statement.type, axes)
-    lower, upper = check_bounds(scope, name.text, statement.type)
+    if constraint in SHAPED:
+        check_axes(scope, name.text, statement.type, axes)
+    lower, upper = check_bounds(scope, name.text, statement.type) if statement.type.bounds else (None, None)
     initial: float | tuple = default_initial(constraint, lower, upper)
     given = statement.value is not None
     param = Param(name.text, name.span, constraint, axes, initial, statement.fixed, None, lower, upper, given)
