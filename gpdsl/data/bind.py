@@ -179,7 +179,7 @@ def bind(
     numbers = [name for name, each in declarations.inputs.items() if name in founds and each.label is None]
     inputs = {name: binding.input(founds[name], calendar) for name in numbers}
     moments = {name: values for name, values in inputs.items() if values.dtype.kind == "M"}
-    calendar = binding.calendar(moments, calendar)
+    calendar = binding.calendar(moments, calendar) if moments else None
     if calendar is not None:
         units = {name: declarations.inputs[name].unit for name in moments}
         inputs |= {name: calendar.numbers(values, units[name]) for name, values in moments.items()}
@@ -192,7 +192,10 @@ def bind(
     if sizes is None:
         binding.refuse_constants(founds, inputs)
     if outputs_required:
-        binding.refuse_unobserved(coded, scoring=sizes is not None)
+        # A fit needs some value of every output; to score a fit, any value of any output will do.
+        absent = [name for name, values in coded.items() if np.isnan(values).all()]
+        if sizes is None or len(absent) == len(coded):
+            binding.mistakes += [NothingObserved(name) for name in absent]
     binding.finish()
     observed = {name: ~np.isnan(values) for name, values in coded.items()}
     outputs = {name: np.where(observed[name], values, 0.0) for name, values in coded.items()}
@@ -252,7 +255,7 @@ class _Binding:
 
     def count_rows(self, founds: Mapping[str, Found]) -> int:
         lengths = {name: found.values.shape[0] for name, found in founds.items()}
-        first, rows = next(iter(lengths.items()), ("", self.table.rows))
+        first, rows = next(iter(lengths.items())) if lengths else ("", self.table.rows)
         self.mistakes += [DifferentLengths(n, k, first, rows) for n, k in lengths.items() if k != rows]
         if rows == 0:
             self.mistakes = [NoRows()]
@@ -272,10 +275,8 @@ class _Binding:
             self.mistakes.append(wrong.mistake)
             return found.values
 
-    def calendar(self, moments: Mapping[str, np.ndarray], given: Calendar | None) -> Calendar | None:
-        """One that begins where that of an earlier fit does, or at the first of all times; None without any."""
-        if not moments:
-            return None
+    def calendar(self, moments: Mapping[str, np.ndarray], given: Calendar | None) -> Calendar:
+        """One that begins where that of an earlier fit does, or at the first of all times."""
         origin = str(min(values.min() for values in moments.values())) if given is None else given.origin
         return Calendar(origin, self.zones)
 
@@ -380,12 +381,6 @@ class _Binding:
                 self.mistakes += [ConstantColumn(name, column, value, listed(latents)) for column, value in found]
             elif found:
                 _warn_of_constants(name, found, len(constant), listed(latents))
-
-    def refuse_unobserved(self, coded: Mapping[str, np.ndarray], *, scoring: bool) -> None:
-        """A fit needs some value of every output; to score a fit, any value of any output will do."""
-        absent = [name for name, values in coded.items() if np.isnan(values).all()]
-        if not scoring or len(absent) == len(coded):
-            self.mistakes += [NothingObserved(name) for name in absent]
 
 
 def _warn_of_constants(name: str, found: Sequence[tuple[str, str]], columns: int, latents: str) -> None:

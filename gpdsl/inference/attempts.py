@@ -76,8 +76,6 @@ def exchangeable(problem: Problem) -> bool:
     the kernels' parameters are what remains alike.
     """
     program = problem.program
-    if not program.mixing:
-        return False
     groups = [group for group in program.groups if len(group.members) > 1 and not group.per_row]
     if not any(_alike(problem, group) for group in groups):
         return False
@@ -149,30 +147,23 @@ class Attempt:
     history: tuple[tuple[int, float, float], ...]
 
 
-def start_levels(problem: Problem) -> Problem:
-    """The same problem with levels that have no value where the data put them."""
-    data, parameters = problem.program.parameters.data, problem.program.parameters
-    names = [n for n in data.levels if n not in data.given and n in parameters.initial]
-    if not names:
-        return problem
-    begin = best_levels(problem.program, problem.rows, parameters.unconstrained(), names)
-    return replace(problem, parameters=as_arrays(begin, problem.options.dtype))
-
-
 def attempt(problem: Problem, engine: Engine) -> Result:
     """The result of one search, or the best of several where the first is doubtful, and says so."""
     program = problem.program
     alone = problem.continued or program.opaque or bool(program.inner) or problem.choice.weights is not None
     if alone or not (problem.parameters or rows_have_peaks(problem)):
         return engine(problem)
-    problem = start_levels(problem)
+    data = problem.program.parameters.data
+    if names := [n for n in data.levels if n not in data.given and n in program.parameters.initial]:
+        # Levels that have no value begin where the data put them.
+        begin = best_levels(program, problem.rows, program.parameters.unconstrained(), names)
+        problem = replace(problem, parameters=as_arrays(begin, problem.options.dtype))
     tried = [_searched(problem, engine, "the first start")]
     first = tried[0].result
     if first.interrupted or not first.message.startswith(JUDGED) or not np.isfinite(first.elbo):
         return tried[0].result
     try:
         # The best of further searches as well, where the first is doubtful; those made are added to `tried`.
-        data = problem.program.parameters.data
         worthless = _worthless(problem, tried[0].result)
         if data.far or (worthless is not None and data.given):
             tried.append(_again(problem, engine, "the scales of the data", _from_data(problem)))
@@ -296,7 +287,7 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     best, data = _best(tried), problem.program.parameters.data
     begin = {n: np.asarray(v, float) for n, v in problem.parameters.items()}
     drawn = [n for n in data.random if n in begin]
-    held, several = held_by_symmetry(problem, best.result), exchangeable(problem)
+    held, several = held_by_symmetry(problem, best.result), bool(problem.program.mixing) and exchangeable(problem)
     at_random = bool(drawn) and (len(tried) > 1 or not set(drawn) <= data.given)
     if best.result.interrupted:
         return False

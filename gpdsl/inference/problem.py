@@ -23,6 +23,7 @@ from gpdsl.inference.warm import Carried
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
 from gpdsl.program.kept import kept
+from gpdsl.program.parameters import DataStarts
 from gpdsl.program.program import Program
 from gpdsl.program.reuse import Unique, identity, reused, shapes_of
 from gpdsl.program.rows import Rows
@@ -193,7 +194,8 @@ class Problem:
     def _bare(self) -> Problem:
         """The problem without what shared programs must not depend on."""
         nothing = cast(Any, None)
-        program = replace(self.program, parameters=self.program.parameters.without_starts())
+        unknown = {n: np.full_like(v, np.nan) for n, v in self.program.parameters.initial.items()}
+        program = replace(self.program, parameters=replace(self.program.parameters, initial=unknown, data=DataStarts()))
         choice = replace(self.choice, reasons={})  # words that count the rows
         return replace(
             self,

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -33,16 +34,16 @@ SOON = 0.01
 NOTED = b"\ninterrupted: the fit ends after this step with the best state so far; once more ends it at once\n"
 
 
+@dataclass(eq=False)
 class Watch:
     """Whether the user has asked what is under way to stop."""
 
-    def __init__(self) -> None:
-        self.asked = False
-        self.number: int = signal.SIGINT
-        self.waits = 0
-        """How many of those under way honour a signal themselves."""
-        self.loads = 0
-        """How many of them load modules: they end soon, and have no state."""
+    asked: bool = False
+    number: int = signal.SIGINT
+    waits: int = 0
+    """How many of those under way honour a signal themselves."""
+    loads: int = 0
+    """How many of them load modules: they end soon, and have no state."""
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """A signal has come. Raises KeyboardInterrupt where it is not the first, or nobody will look for it."""

@@ -211,11 +211,6 @@ class Parameters:
         shapes = {n: v.shape for n, v in self.initial.items()}
         return identity((shapes, {n: b.units for n, b in self.bijectors.items()}, self.held))
 
-    def without_starts(self) -> Parameters:
-        """The same where programs depend on them; the values to start from are no numbers."""
-        unknown = {n: np.full_like(v, np.nan) for n, v in self.initial.items()}
-        return replace(self, initial=unknown, data=DataStarts())
-
     def unconstrained(self) -> dict[str, np.ndarray]:
         """Starting point of the learnt parameters on the real line."""
         return {n: self.bijectors[n].inverse(v) for n, v in self.initial.items()}

@@ -250,10 +250,13 @@ def fit_model(
         _progress(progress, callback) as report,
         watching() as watch,
     ):
-        (probe_called if program.fields else probe)(program, bound, options.dtype)
+        if program.fields:
+            probe_called(program, bound, options.dtype)
+        elif program.opaque:
+            probe(program, bound, options.dtype)
         with fitting(account):
             left = options if before is None else steps_left(before, options)
-            told = _counting(report, account, log_jacobian)
+            told = None if report is None else _counting(report, account, log_jacobian)
             infer = infer_growing if options.beta == 1 else infer_tempered
             result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
             searched = result.elbo
@@ -281,12 +284,8 @@ def fit_model(
     return fit
 
 
-def _counting(
-    report: Callable[[Report], None] | None, account: Accounting, log_jacobian: float
-) -> Callable[[Report], None] | None:
+def _counting(report: Callable[[Report], None], account: Accounting, log_jacobian: float) -> Callable[[Report], None]:
     """The callback, told the bound in the units of the data, and what opaque functions have cost so far."""
-    if report is None:
-        return None
     return lambda each: report(replace(each, elbo=each.elbo - log_jacobian, usage=account.usage()))
 
 

@@ -21,15 +21,11 @@ def mixing(translator: Translator, observations: Sequence[ObservationTerms]) -> 
     found: list[str] = []
     for observation in observations:
         parts = additive_parts(translator, observation.log_density)
-        if any(len(_processes(translator, part)) > 1 for part in parts):
-            found += observation.outputs
+        for part in parts:
+            refs = [translator.references[symbol] for symbol in latents_in(translator, part)]
+            if len({(ref.name, ref.positions) for ref in refs}) > 1:  # several readings of one latent count once
+                found += observation.outputs
     return tuple(dict.fromkeys(found))
-
-
-def _processes(translator: Translator, part: sp.Expr) -> set[tuple]:
-    """The latents in a term, several readings of one counting once."""
-    refs = [translator.references[symbol] for symbol in latents_in(translator, part)]
-    return {(ref.name, ref.positions) for ref in refs}
 
 
 def coupled_observations(

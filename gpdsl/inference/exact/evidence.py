@@ -124,35 +124,28 @@ def solve(signal: Float[np.ndarray, "values values"], z: Float[np.ndarray, " val
 
     The matrix is handed over as its transpose, column by column, so that nothing is rearranged.
     """
-    factor = factorised(signal)
+    factor = factorised_in_place(np.array(signal).T)
     if factor is None:
         return None
     right = np.asarray(z)
     (potrs,) = get_lapack_funcs(("potrs",), (factor,))
     alpha, _ = potrs(factor, right, lower=1)
     value = -0.5 * float(right @ alpha) - float(np.sum(np.log(np.diagonal(factor))))
-    inverse = inverted(factor)
+    (potri,) = get_lapack_funcs(("potri",), (factor,))
+    inverse, failed = potri(factor, lower=1, overwrite_c=1)
+    inverse = None if failed else inverse
     return None if inverse is None or not np.isfinite(value) else Solved(value, alpha, inverse.T)
 
 
-def factorised(signal: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
-    """Lower Cholesky factor of I + H K H', with the matrix itself above the diagonal; None where there is none."""
-    return factorised_in_place(np.array(signal).T)
-
-
 def factorised_in_place(matrix: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
-    """The same of a matrix that lies in memory column by column and is given away."""
+    """Lower Cholesky factor of I + H K H', with the matrix itself above the diagonal; None where there is none.
+
+    H K H' lies in memory column by column and is given away.
+    """
     matrix[np.diag_indices(len(matrix))] += 1.0
     (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
     factor, failed = potrf(matrix, lower=1, overwrite_a=1, clean=0)
     return None if failed else factor
-
-
-def inverted(factor: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
-    """(L L')^-1 below the diagonal, in the place of the factor L, which is lost; None where LAPACK finds none."""
-    (potri,) = get_lapack_funcs(("potri",), (factor,))
-    inverse, failed = potri(factor, lower=1, overwrite_c=1)
-    return None if failed else inverse
 
 
 def triangle_slope(

@@ -321,7 +321,7 @@ def probe(program: Program, data: Data, dtype: Any) -> None:
 
     A function under `penalise` or `retry` may fail here as anywhere, but not by a wrong shape or type.
     """
-    uses = program.uses() if program.opaque else ()
+    uses = program.uses()
     models = [program.externals[use.function] for use in uses]
     count = min(_rows(uses) if any(model.vectorized for model in models) else 1, data.rows)
     rows = as_arrays(take_rows(make_rows(program, data), slice(0, count)), dtype)

@@ -44,12 +44,12 @@ class Failed(Exception):
     """Raised once a mistake has been recorded; caught where the next independent part begins."""
 
 
+@dataclass
 class Problems:
     """Mistakes found so far."""
 
-    def __init__(self) -> None:
-        self.mistakes: list[Mistake] = []
-        self._suggestions = 0
+    mistakes: list[Mistake] = field(default_factory=list)
+    _suggestions: int = 0
 
     def add(self, mistake: Mistake) -> None:
         """Record a mistake and go on."""
