@@ -11,7 +11,7 @@ from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
 from gpdsl.language.fit_options import FitOptions, with_options
 from gpdsl.language.model import Declarations
-from gpdsl.language.shipped import shipped
+from gpdsl.language.source import shipped
 from gpdsl.language.used import PathLike, Reach, read_model
 from gpdsl.symbolic.checking import compile_checked
 

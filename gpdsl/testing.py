@@ -18,7 +18,7 @@ from gpdsl.distributions import ways, wrong
 from gpdsl.inference.inducing.registered import kernels_of
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
-from gpdsl.language.kernels import KERNELS
+from gpdsl.language.vocabulary import KERNELS
 from gpdsl.program.cache import precision
 from gpdsl.program.tracing import prepared, trial_of
 from gpdsl.results.fit import Fit

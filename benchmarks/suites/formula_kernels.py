@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from report import show, verdict
 
-from gpdsl.kernels.canonical import canonical
-from gpdsl.kernels.columns import Space
+from gpdsl.kernels.columns import Space, canonical
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.language import compile_text

@@ -11,9 +11,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from gpdsl.cli.clock import CYCLES, clock_of
-from gpdsl.cli.grades import cutpoints, if_grades, index_of
-from gpdsl.cli.weak_priors import Weak, lengths, spread
+from gpdsl.cli.hints import CYCLES, Weak, clock_of, cutpoints, if_grades, index_of, lengths, spread
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable

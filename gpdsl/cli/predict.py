@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
+
+import numpy as np
 
 from gpdsl.cli.options import add_data, add_forward, check_writable, columns_of
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import honour_interrupts
+from gpdsl.replacing import replacing
+from gpdsl.results.table import texts
 
 SUFFIXES = (".csv", ".txt", "")
 """What the name of a file of CSV ends in."""
@@ -40,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     import gpdsl
     from gpdsl.cli.options import run_forward_files
-    from gpdsl.cli.prediction_table import write_table
+
+    # FIXME merge
     from gpdsl.results.table import default_names, table_of
 
     run_forward_files(arguments.forward)
@@ -83,3 +92,24 @@ def _quantiles(text: str | None) -> list[float]:
     if not all(0 < each < 1 for each in found):
         raise GpdslError(f"--quantiles {text}: a quantile lies between 0 and 1, both excluded")
     return found
+
+
+# Predictions written as CSV, to a file or to standard output.
+
+
+def write_table(table: Mapping[str, np.ndarray], path: str | None) -> None:
+    """Write CSV to a file, whole or not at all, or to standard output. Raises GpdslError when that fails."""
+    if path is None:
+        _write(table, sys.stdout)
+        return
+    try:
+        with replacing(path) as file:
+            _write(table, file)
+    except OSError as problem:
+        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+
+
+def _write(table: Mapping[str, np.ndarray], file: IO[str]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*map(texts, table.values()), strict=True))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from gpdsl.forward.accounting import Accounting, Stopped, Usage, fitting, stopping_fit
 from gpdsl.forward.call import Evaluated, call, evaluate, stand_ins
 from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.policy import Policy, retry
 from gpdsl.forward.registry import (
     ForwardModel,
+    Policy,
     opaque,
     register_forward_model,
     register_likelihood,
     resolve,
+    retry,
     unregistered,
 )
 from gpdsl.forward.umbridge_client import umbridge

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 
 from gpdsl.forward.accounting import Accounting
-from gpdsl.forward.backend import Backend
-from gpdsl.forward.backends import backend_of
+from gpdsl.forward.backend import Backend, Job
+from gpdsl.forward.backends import Here, backend_of
 from gpdsl.forward.errors import (
     ForwardModelError,
     NotAGradient,
@@ -19,17 +20,59 @@ from gpdsl.forward.errors import (
     NotCallable,
     NotRegistered,
     UnknownExternal,
+    UnknownPolicy,
     WorkersNotPositive,
     WrongArity,
     WrongSort,
 )
 from gpdsl.forward.mistakes import BadTimeout
-from gpdsl.forward.policy import Policy, policy_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpdsl.language.model import Declarations
+
+
+# What happens to a row without a usable value: raise an error, penalise it, or try again first.
+
+OTHERWISE = ("raise", "penalise")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`attempts` further attempts, and then `otherwise`: an error, or a penalty.
+
+    A penalised evaluation counts, in the fit, as the worst log likelihood among the samples of its row: the posterior
+    is pushed away from where the function fails. Predictions leave such evaluations out.
+    """
+
+    attempts: int = 0
+    otherwise: str = "raise"
+
+    @property
+    def penalises(self) -> bool:
+        """Whether rows may go on without a value."""
+        return self.otherwise == "penalise"
+
+
+def retry(attempts: int, otherwise: str = "raise") -> Policy:
+    """The policy that calls the function up to `attempts` more times for a row that failed, for failures by chance.
+
+    `otherwise` is what happens to a row that still fails: `raise` or `penalise`. Raises ForwardModelError for others.
+    """
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1 or otherwise not in OTHERWISE:
+        raise ForwardModelError(UnknownPolicy("retry", f"retry({attempts!r}, {otherwise!r})"))
+    return Policy(attempts, otherwise)
+
+
+def policy_of(name: str, given: object) -> Policy:
+    """The policy a registration asks for. Raises ForwardModelError for none that exists."""
+    match given:
+        case Policy():
+            return given
+        case "raise" | "penalise":
+            return Policy(0, given)
+    raise ForwardModelError(UnknownPolicy(name, repr(given)))
 
 
 Function = Callable[..., Any]
@@ -261,3 +304,37 @@ def per_field(model: ForwardModel, rows: Sequence[bool]) -> ForwardModel:
     """
     function = PerField(model.function, model.vectorized or model.flat, tuple(rows))
     return replace(model, function=function, vectorized=False, gradient=None)
+
+
+# How opaque functions are called, in words, for `explain`.
+
+
+def explain_externals(models: Iterable[ForwardModel]) -> list[str]:
+    """Lines of a plan: a line for each function; nothing when there is none."""
+    lines = [f"  {model.name}: {described(model)}" for model in models]
+    return ["", "opaque functions", *lines] if lines else []
+
+
+def described(model: ForwardModel) -> str:
+    """Where a function runs and how, what happens when it fails, and what spares calls of it."""
+    rows = "all rows at once" if model.vectorized else "a row at a time"
+    parts = [f"{rows}, {model.backend.place}", _time(model), _failures(model.failures)]
+    if model.gradient is not None:
+        parts.append("with a gradient")
+    if model.cache is not None:
+        parts.append(f"values kept in {model.cache}")
+    return "; ".join(parts)
+
+
+def _time(model: ForwardModel) -> str:
+    if model.timeout is None and isinstance(model.backend, Here) or model.timeout == math.inf:
+        return "no time-out"
+    job = Job(model.name, model.function, model.vectorized, model.timeout)
+    return f"at most {job.patience:g} s a call"
+
+
+def _failures(policy: Policy) -> str:
+    last = "penalised" if policy.penalises else "an error"
+    if not policy.attempts:
+        return f"a failure is {last}"
+    return f"a failure is tried again {policy.attempts} time{'s' * (policy.attempts > 1)}, then {last}"

@@ -15,8 +15,7 @@ from gpdsl.language.formatter import format_text
 from gpdsl.language.model import Declarations
 from gpdsl.language.parser import parse
 from gpdsl.language.render import render_colour, render_json, render_plain
-from gpdsl.language.shipped import shipped
-from gpdsl.language.source import Source, Span
+from gpdsl.language.source import Source, Span, shipped
 from gpdsl.language.used import Reach, gather
 
 __all__ = [

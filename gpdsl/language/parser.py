@@ -25,8 +25,7 @@ from gpdsl.language.errors.names import (
     UnknownStatement,
 )
 from gpdsl.language.habits import FORMS, SIGNS, standardise_habit, word_habit
-from gpdsl.language.shipped import shipped
-from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest
+from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest, shipped
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
 from gpdsl.language.vocabulary import DISTRIBUTIONS, OBSERVATION_FORM, STATEMENTS

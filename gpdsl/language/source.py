@@ -1,4 +1,4 @@
-"""Source text and positions in it: every node of the tree carries a `Span`."""
+"""Source text and positions in it: every node of the tree carries a `Span`. And where shipped texts are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +131,20 @@ def closest(word: str, candidates: Iterable[str]) -> str:
     cutoff = 0.6 if len(word) > 2 else 0.99
     found = get_close_matches(word.lower()[:100], known, n=1, cutoff=cutoff)
     return known[found[0]] if found else ""
+
+
+# Where the files that travel with the package are: the grammar and the model zoo.
+
+
+def shipped(kind: Literal["grammar", "models"]) -> Traversable:
+    """The folder `kind`: inside the installed package, or at the root of a checkout.
+
+    Raises FileNotFoundError when neither holds it, which means a broken installation.
+    """
+    packaged = files("gpdsl").joinpath("_shipped", kind)
+    if packaged.is_dir():
+        return packaged
+    checkout = Path(__file__).resolve().parents[2] / kind
+    if checkout.is_dir():
+        return checkout
+    raise FileNotFoundError(f"the folder `{kind}` is missing from the installation of gpdsl; install it again")

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import sympy as sp
 from jaxtyping import Array, Float
 
-from gpdsl.kernels.canonical import Canonical, canonical
-from gpdsl.kernels.columns import Space
+from gpdsl.kernels.columns import Canonical, Space, canonical
 from gpdsl.kernels.form import Form
 from gpdsl.language import model as m
 from gpdsl.language.errors.functionals import TooManyLevels

@@ -17,9 +17,9 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.language.model import interval
 from gpdsl.program.reuse import identity
+from gpdsl.symbolic.density_mass import log_mass
 from gpdsl.symbolic.laws import Law, dirichlet, lkj, log_density
 from gpdsl.symbolic.likelihoods import law_of
-from gpdsl.symbolic.mass import log_mass
 from gpdsl.symbolic.translate import Ref, Translator, axis_key
 
 # Bijections between unconstrained numbers and the domains of parameters.

@@ -17,8 +17,7 @@ from gpdsl.data import Data
 from gpdsl.language import model as m
 from gpdsl.program.parameters import Bijector, DataStarts, Parameters, in_units
 from gpdsl.symbolic.data_scales import LOOKED_AT, DataScales, Size, Unknown, log_spread
-from gpdsl.symbolic.kernel_scales import add_latent
-from gpdsl.symbolic.law_scales import add_observation
+from gpdsl.symbolic.kernel_scales import add_latent, add_observation
 from gpdsl.symbolic.scales import Scales, Unsized
 from gpdsl.symbolic.translate import Translator
 

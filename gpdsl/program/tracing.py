@@ -22,8 +22,7 @@ import numpy as np
 from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, Policy
 from gpdsl.forward.backends import Here
-from gpdsl.kernels.canonical import Canonical, canonical
-from gpdsl.kernels.columns import Space
+from gpdsl.kernels.columns import Canonical, Space, canonical
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.language import model as m

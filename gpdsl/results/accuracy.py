@@ -25,12 +25,11 @@ from gpdsl.results.expectation import (
     mean_of,
     terms_of,
 )
-from gpdsl.results.integrals import RULES, integrand_in
+from gpdsl.results.integrals import RULES, integrand_in, sampled, without
 from gpdsl.results.levels import in_levels
 from gpdsl.results.pieces import Externals, Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import COHERENT, in_the_tails
-from gpdsl.results.samples import sampled, without
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.terms import has_external, latents_in

@@ -20,7 +20,7 @@ from gpdsl.program.program import Program
 from gpdsl.program.quadrature import STEPS, gauss_hermite
 from gpdsl.results.cells import ENOUGH, LogFunction, log_mean
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.samples import sample_latents
+from gpdsl.results.integrals import sample_latents
 from gpdsl.results.simulations import SETS
 from gpdsl.symbolic.coupling import quadratic
 from gpdsl.symbolic.functions import floor

@@ -21,9 +21,9 @@ from gpdsl.program.joint import basis_columns, with_sums
 from gpdsl.results import expectation as ex
 from gpdsl.results.ancestral import DRAWS, Ancestral
 from gpdsl.results.expectation import Beliefs
+from gpdsl.results.integrals import sample_latents
 from gpdsl.results.named import is_output, of_output, of_quantity
 from gpdsl.results.predictive import ByFormula, Predictive
-from gpdsl.results.samples import sample_latents
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.sources import marginal
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in

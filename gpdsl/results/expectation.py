@@ -21,16 +21,15 @@ from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
 from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.results.integrals import expected, integrand_in, is_steep
+from gpdsl.results.integrals import expected, integrand_in, is_steep, sampled_mean, without
 from gpdsl.results.on_host import polynomial_mean
-from gpdsl.results.samples import sampled_mean, without
 from gpdsl.results.separated import Each, Moment, separated_mean, separated_variance
 from gpdsl.results.series import series_of
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand
+from gpdsl.symbolic.expectations import Product, products
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.joint import correlated, joint_expectation
-from gpdsl.symbolic.separate import Product, products
 from gpdsl.symbolic.terms import has_external, latents_in
 
 SAMPLES = 2048

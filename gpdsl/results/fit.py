@@ -32,9 +32,8 @@ from gpdsl.results.criticism.inspected import NEVER, Inspected
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
-from gpdsl.results.misplaced import missing, refuse_named
 from gpdsl.results.prediction import Origin, Prediction
-from gpdsl.results.settings import Settings, refuse_settings
+from gpdsl.results.settings import Settings, missing, refuse_named, refuse_settings
 from gpdsl.results.simulations import Simulations
 from gpdsl.shown import mimebundle
 from gpdsl.symbolic.density_mass import doubtful

@@ -19,10 +19,10 @@ from gpdsl.data import Data, bind
 from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.forward import Accounting, fitting, resolve
-from gpdsl.forward.described import explain_externals
+from gpdsl.forward.registry import explain_externals
 from gpdsl.inference.corrected.engine import drawn
 from gpdsl.inference.fields.plan import probe_called
-from gpdsl.inference.inducing.growth import infer_growing
+from gpdsl.inference.inducing.growth import infer_growing, infer_tempered
 from gpdsl.inference.infer import explained
 from gpdsl.inference.integrated import integrated
 from gpdsl.inference.monitor import Monitor, Report
@@ -33,7 +33,6 @@ from gpdsl.inference.plan.options import Choice, Options, make_options, settled
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
-from gpdsl.inference.tempering import infer_tempered
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
 from gpdsl.language.model import Declarations

@@ -13,8 +13,7 @@ from gpdsl.program.fine_quadrature import even_rule
 from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import gauss_hermite
 from gpdsl.results.expectation import ROUGH, Beliefs
-from gpdsl.results.integrals import integrand_in
-from gpdsl.results.samples import sample_latents, without
+from gpdsl.results.integrals import integrand_in, sample_latents, without
 from gpdsl.symbolic.gaussian import joint_moments_of
 from gpdsl.symbolic.terms import has_external
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from gpdsl.lowering.table import align
 from gpdsl.program.rows import gathered
-from gpdsl.results.samples import shape_of
+from gpdsl.results.integrals import shape_of
 from gpdsl.symbolic.functions import log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
 from gpdsl.symbolic.joint import correlated, independent_expectation

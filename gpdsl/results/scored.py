@@ -1,4 +1,4 @@
-"""How observed values compare with what was predicted of them. `Prediction` is one of these."""
+"""How observed values compare with what was predicted of them: scores, and the ranked probability score."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from scipy.special import ndtr
 
+from gpdsl.data.columns import Found
+from gpdsl.data.convert import from_object
+from gpdsl.data.values import Wrong, binary_values, numbers
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.program.cache import in_precision
-from gpdsl.results.named import is_output
-from gpdsl.results.ranked import crps_of, observed_numbers
-from gpdsl.results.shares import falls_below
+from gpdsl.results.draws import law_of_output, sizes_of
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.named import check_draws, is_output, of_output
+from gpdsl.results.predictive import Predictive
+from gpdsl.results.shares import NoLawError, Shares, falls_below
+from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
@@ -112,3 +119,166 @@ class Scored:
         count has, a random place within this jump (Dunn and Smyth 1996). Labels are in the order of their levels.
         """
         return pit_of(cast("Prediction", self), name, observed, seed)
+
+
+# The continuous ranked probability score: the integral of (F(z) - [z >= y])^2, E|Y - y| - E|Y - Y'| / 2.
+
+Array = np.ndarray
+
+MOST = 512
+"""Components of which all pairs are taken."""
+
+
+class NotNormalError(Exception):
+    """The distribution of an output is no mixture of normal ones, or of too many."""
+
+
+def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: int) -> Array:
+    """See `Prediction.crps`. Raises GpdslError for labels, what is no output, and values of another shape."""
+    beliefs = prediction.beliefs
+    if not is_output(beliefs, name):
+        raise GpdslError(f"crps of `{name}`: expected an output, of which there are observations")
+    declared = beliefs.program.declarations.outputs[name]
+    if declared.label is not None:
+        raise GpdslError(f"crps of `{name}`: a label has no distances; use the log density, `gpdsl.score.nlpd`")
+    y = observed_numbers(beliefs, name, observed, f"crps of `{name}`")
+    shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
+    if y.shape != shape:
+        raise GpdslError(f"crps of `{name}`: the values have the shape {y.shape}, expected {shape}")
+    if declared.kind == "binary":
+        found: Array = (prediction.mean(name) - y) ** 2
+        return found
+    seed = check_draws(f"crps of `{name}`", draws, seed, y.size)
+    at = prediction.standardised.into(name, y)
+    try:
+        score = _of_normals(at, *_components(prediction, name))
+    except NotNormalError:
+        drawn = np.sort(prediction.standardised.into(name, prediction.sample(name, draws, seed)), axis=0)
+        try:
+            score = _Integral(prediction, name).of(at, drawn, whole=declared.kind == "count")
+        except NoLawError:
+            score = _of_draws(at, drawn)
+    return prediction.standardised.widened(name, score)
+
+
+def observed_numbers(beliefs: Beliefs, name: str, observed: Any, what: str) -> Array:
+    """Values of an output that is no label as the data hold them. Raises GpdslError for what is none of `what`."""
+    try:
+        values = from_object(name, observed, what)
+        given = Found(name, values, (name,) * int(np.prod(values.shape[1:])))
+        if beliefs.program.declarations.outputs[name].kind == "binary":
+            return np.asarray(binary_values(given, beliefs.program.levels.get(name, ())), float)
+        return np.asarray(numbers(given), float)
+    except Wrong as wrong:
+        raise GpdslError(f"{what}: {wrong.mistake.message_text()}") from None
+
+
+def _components(prediction: Prediction, name: str) -> tuple[Array, Array, Array]:
+    """Means, standard deviations and weights of all components of an output, [K, rows, *axes] and [K]."""
+    means, variances, weights = [], [], []
+    for weight, each in prediction.weighted:
+        beliefs = each.beliefs
+        found = of_output(beliefs, name, lambda o, keys, b=beliefs: np.concatenate(_normals(b, o, keys)))  # type: ignore[misc]
+        mean, variance = np.split(found, 2)
+        means.append(mean)
+        variances.append(variance)
+        weights.append(weight * beliefs.weights)
+    return np.concatenate(means), np.sqrt(np.concatenate(variances)), np.concatenate(weights)
+
+
+def _normals(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array]:
+    """Means and variances of the components of a statement, [K, rows, *keys]."""
+    law = law_of_output(beliefs, o, keys)
+    known = law.normal() if isinstance(law, Predictive) else None
+    if known is None or len(beliefs.weights) > MOST:  # their pairs are too many
+        raise NotNormalError
+    shape = len(beliefs.weights), beliefs.count, *sizes_of(beliefs, keys)
+    return np.broadcast_to(known[0], shape), np.broadcast_to(known[1], shape)
+
+
+def _of_normals(y: Array, mean: Array, sd: Array, weights: Array) -> Array:
+    """Of mixtures of normals: Grimit et al. (2006), eq. 6."""
+    apart = np.tensordot(weights, _size(y - mean, sd), axes=1)
+    for weight, centre, width in zip(weights, mean, sd, strict=True):
+        apart -= 0.5 * weight * np.tensordot(weights, _size(centre - mean, np.hypot(width, sd)), axes=1)
+    return apart
+
+
+def _size(mean: Array, sd: Array) -> Array:
+    """E|Z| of a normal variable."""
+    z = mean / sd
+    found: Array = mean * (2.0 * ndtr(z) - 1.0) + sd * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2)
+    return found
+
+
+def _of_draws(y: Array, draws: Array) -> Array:
+    """The unbiased estimate from sorted draws [count, ...]: the i-th of n is above i others and below n - 1 - i."""
+    count = len(draws)
+    ranks = (2.0 * np.arange(count) - count + 1.0) / (count * max(count - 1, 1))
+    found: Array = np.mean(np.abs(draws - y), axis=0) - np.tensordot(ranks, draws, axes=1)
+    return found
+
+
+LEVELS = np.array([0, 0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.94, 0.97, 0.99, 0.997, 1])
+"""Shares of the draws between which a distribution function is smooth; the squares of what lies beyond are nothing."""
+
+NODES = 4
+RULE = list(zip(*np.polynomial.legendre.leggauss(NODES), strict=True))
+"""Gauss's between two of these."""
+
+WORK = 3e7
+"""Conditional distribution functions that are evaluated at most: some seconds."""
+
+
+class _Integral:
+    """By the distribution function of an output, whatever its law. Raises NoLawError where there is none."""
+
+    def __init__(self, prediction: Prediction, name: str) -> None:
+        self.name = name
+        self.laws = [(weight, Shares(each.beliefs)) for weight, each in prediction.weighted]
+
+    def of(self, y: Array, drawn: Array, *, whole: bool) -> Array:
+        """Of values [rows, *axes], beside sorted draws; `whole` says that values are counts."""
+        known = np.where(np.isnan(y), drawn[len(drawn) // 2], y)
+        edges = drawn[np.rint(LEVELS * (len(drawn) - 1)).astype(int)]
+        if not np.isfinite(edges).all():
+            raise NoLawError
+        middle = edges[len(edges) // 2]
+        edges = np.concatenate(
+            [[2 * edges[0] - middle], edges, [2 * edges[-1] - middle + (1.0 if whole else 0.0)], [known]]
+        )
+        edges = np.sort(np.floor(edges) if whole else edges, axis=0)
+        panels = zip(edges, edges[1:], strict=False)
+        found = sum(self._whole(*each, known) if whole else self._smooth(*each, known) for each in panels)
+        return np.where(np.isnan(y), np.nan, found)
+
+    def _smooth(self, low: Array, high: Array, y: Array) -> Array:
+        """The integral of (F(z) - [z >= y])^2 between two edges, of which y may be one."""
+        half = 0.5 * (high - low)
+        values = (w * (self._below(low + half * (1.0 + place)) - (low >= y)) ** 2 for place, w in RULE)
+        return np.asarray(half * sum(values))
+
+    def _whole(self, low: Array, high: Array, y: Array) -> Array:
+        """The sum of it over the whole numbers from one edge to before the next.
+
+        One by one where they are few; else by the integral of a line through the middles of the steps of F.
+        """
+        few, half, found = high - low <= NODES, 0.5 * (high - low), np.zeros(y.shape)
+        for number, (place, weight) in enumerate(RULE):
+            z = np.where(few, low + number, low + half * (1.0 + place) - 0.5)
+            share, below = z - np.floor(z), self._below(np.floor(z))
+            if share.any():
+                below = (1.0 - share) * below + share * self._below(np.floor(z) + 1.0)
+            found += np.where(few, number < high - low, half * weight) * (below - (low >= y)) ** 2
+        return found
+
+    def _below(self, z: Array) -> Array:
+        total, work = np.zeros(z.shape), 0
+        for weight, shares in self.laws:
+            found = shares.beyond(self.name, z, "<=")
+            if found is None:
+                raise NoLawError
+            total, work = total + weight * found, work + shares.nodes * z.size
+        if work * len(LEVELS) * NODES > WORK:
+            raise NoLawError
+        return total

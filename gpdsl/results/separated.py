@@ -11,7 +11,7 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Float
 
-from gpdsl.symbolic.separate import Product
+from gpdsl.symbolic.expectations import Product
 
 Each = Callable[[Sequence[sp.Expr], Mapping[sp.Symbol, np.ndarray]], list[np.ndarray]]
 """Expectations [K, rows, *keys] of expressions under every component, some symbols given."""

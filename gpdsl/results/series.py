@@ -23,8 +23,8 @@ from jaxtyping import Float
 from gpdsl.program.quadrature import gauss_hermite
 from gpdsl.results.on_host import source_of
 from gpdsl.results.separated import ROUNDING, Moment
+from gpdsl.symbolic.expectations import MOST_TERMS
 from gpdsl.symbolic.numeric import evaluate
-from gpdsl.symbolic.separate import MOST_TERMS
 from gpdsl.symbolic.terms import has_external, latents_in
 
 if TYPE_CHECKING:

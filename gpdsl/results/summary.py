@@ -11,7 +11,7 @@ from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
-from gpdsl.language.warnings.priors import unbounded_priors
+from gpdsl.language.warnings.cautions import unbounded_priors
 from gpdsl.program.program import Program
 from gpdsl.results.fit import Fit
 from gpdsl.shown import rounded

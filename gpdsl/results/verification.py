@@ -20,8 +20,7 @@ from gpdsl.data.values import in_order, two_valued
 from gpdsl.errors import GpdslError, need, shown
 from gpdsl.forward import Usage
 from gpdsl.inference.inducing.registered import registered_features
-from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.inference.plan.options import Choice, Options, WeightChoice
 from gpdsl.language.inducing import per_latent, read_features
 from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.options import OPTIONS, check_option

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.data.errors import DataError
-from gpdsl.kernels.canonical import canonical
-from gpdsl.kernels.columns import Space
+from gpdsl.kernels.columns import Space, canonical
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import Form
 from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, Values, stacked

@@ -11,7 +11,7 @@ from gpdsl.language import Reach, compile_text
 from gpdsl.language.checker.left import beyond
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report, find_warnings
-from gpdsl.language.warnings.priors import unbounded_priors
+from gpdsl.language.warnings.cautions import unbounded_priors
 
 
 def compile_checked(

@@ -15,8 +15,8 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
-from gpdsl.cli.clock import clock_of
 from gpdsl.cli.draft import draft
+from gpdsl.cli.hints import clock_of
 from gpdsl.data import read_table
 from gpdsl.data.looks import dispersion, look, output_kind
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gpdsl
-from gpdsl.forward.described import described, explain_externals
+from gpdsl.forward.registry import described, explain_externals
 
 
 def function(a: Any) -> Any:

@@ -17,7 +17,7 @@ import gpdsl
 from gpdsl.inference.integrated import log_volume
 from gpdsl.inference.smoothing import generalised_pareto, smoothed
 from gpdsl.program.program import make_program
-from gpdsl.results.misplaced import PREDICTED
+from gpdsl.results.settings import PREDICTED
 
 NORMAL = """
 input x : real

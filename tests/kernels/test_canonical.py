@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import sympy as sp
 
-from gpdsl.kernels.canonical import canonical
-from gpdsl.kernels.columns import Space
+from gpdsl.kernels.columns import Space, canonical
 from gpdsl.kernels.form import Base, Product, Scaled, Sum
 from gpdsl.language import compile_text
 from gpdsl.symbolic.kernel_formula import DISTANCE

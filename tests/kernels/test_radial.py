@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from gpdsl.kernels.radial import derivative, in_squares, profile
+from gpdsl.kernels.formula import derivative, in_squares, profile
 from gpdsl.symbolic.functions import lgamma
 from gpdsl.symbolic.kernel_formula import DISTANCE
 

@@ -18,8 +18,7 @@ from gpdsl.kernels.covariance import basis, covariance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block
 from gpdsl.kernels.fourier import Basis, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Values
-from gpdsl.kernels.harmonics import first_of_each, funk_hecke, harmonics, number_of
-from gpdsl.kernels.spherical import _degrees, _root
+from gpdsl.kernels.spherical import _degrees, _root, first_of_each, funk_hecke, harmonics, number_of
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpdsl.kernels.canonical import Canonical, canonical
-from gpdsl.kernels.columns import Space
+from gpdsl.kernels.columns import Canonical, Space, canonical
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
 from gpdsl.symbolic.translate import Translator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from gpdsl.language import compile_text, shipped
+from gpdsl.language import compile_text
 from tests.timing import takes_less_than
 
 from . import examples

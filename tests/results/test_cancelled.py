@@ -9,7 +9,7 @@ import pytest
 import sympy as sp
 
 import gpdsl
-from gpdsl.symbolic.separate import products
+from gpdsl.symbolic.expectations import products
 
 FAR = """
 input x : real

@@ -1,4 +1,4 @@
-"""What makes predictions quick changes none of their numbers: blocks, parts of samples, one row of many, the host."""
+"""What makes predictions quick changes none of their numbers: blocks, parts of integrals, one row of many, the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpdsl.inference.posteriors import coupled
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.reuse import forget
-from gpdsl.results import density, existence, samples
+from gpdsl.results import density, existence, integrals
 from gpdsl.results import expectation as ex
 from gpdsl.results.on_host import polynomial_mean
 from tests.inference.problems import problem_of
@@ -150,12 +150,12 @@ def test_averages_over_samples_in_parts_are_those_of_all(monkeypatch: pytest.Mon
     program = beliefs.program
     expression = next(o.law.arguments["mean"] for o in program.observations if o.law is not None)
     with jax.enable_x64(True):
-        whole = np.asarray(samples.sampled(beliefs, expression**2, (), {})).mean(axis=0)
+        whole = np.asarray(integrals.sampled(beliefs, expression**2, (), {})).mean(axis=0)
         asked: list[int] = []
         original = jax.lax.map
         monkeypatch.setattr(jax.lax, "map", lambda f, z: asked.append(len(z)) or original(f, z))
-        monkeypatch.setattr(samples, "NUMBERS_AT_ONCE", 1024)
-        found = np.asarray(samples.sampled_mean(beliefs, expression**2, (), {}))
+        monkeypatch.setattr(integrals, "NUMBERS_AT_ONCE", 1024)
+        found = np.asarray(integrals.sampled_mean(beliefs, expression**2, (), {}))
     assert asked == [2048 // 16]
     np.testing.assert_allclose(found, whole, rtol=1e-13)
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import gpdsl
 from gpdsl.language import compile_text
 from gpdsl.language import model as m
-from gpdsl.language.kernels import KERNELS
-from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.language.vocabulary import DISTRIBUTIONS, KERNELS
 from gpdsl.symbolic import kernel_coordinates as kernel_table
 from gpdsl.symbolic.latex import latex
 from gpdsl.symbolic.latex.equations import width

@@ -9,8 +9,8 @@ import pytest
 import sympy as sp
 from scipy import integrate, stats
 
+from gpdsl.symbolic.density_mass import CANCELLED, log_mass
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.mass import CANCELLED, log_mass
 
 from .test_laws import INNER
 

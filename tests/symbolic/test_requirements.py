@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gpdsl
-from gpdsl.symbolic.requirements import requirements
+from gpdsl.symbolic.information import requirements
 
 
 def test_columns_are_named_by_their_numbers() -> None:

@@ -16,8 +16,7 @@ from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximis
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
-from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, work
-from gpdsl.inference.exact.near_grid import near_grid
+from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, near_grid, work
 from gpdsl.inference.exact.parts import falls_apart
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import System, make_system, statement

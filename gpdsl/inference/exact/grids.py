@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -344,3 +345,27 @@ def work(lengths: Sequence[int]) -> float:
     """Floating-point operations of an evaluation and its gradient on a grid, eigenvectors by the time they take."""
     values = math.prod(map(float, lengths))
     return sum(EIGEN * float(n) ** 3 + 6.0 * values * n for n in lengths)
+
+
+# Values that rounding keeps from a grid: of two that are nearly equal each would be a place of its own on its side.
+
+NEAR = 1e-9
+"""Of the largest value of a column: nobody means two places that are closer."""
+
+
+def near_grid(program: Program, data: Data) -> str:
+    """Why rows are no grid that were one if nearly equal values were equal, with two of them; else nothing."""
+    if not separable(program):
+        return ""
+    found, lengths = "", []
+    for name in (name for name in program.groups[0].inputs if name in data.inputs):
+        for column in np.asarray(data.inputs[name], float).reshape(data.rows, -1).T:
+            values = np.unique(column)
+            near = np.diff(values) <= NEAR * np.abs(values).max()
+            lengths.append(len(values) - int(near.sum()))
+            if near.any() and not found:
+                first = int(np.argmax(near))
+                found = f"`{name}` has {values[first]!s} and {values[first + 1]!s}"
+    if not found or len(lengths) < 2 or prod(lengths) > data.rows:
+        return ""
+    return f"; no grid, since nearly equal values are not equal: {found}, and rounding them alike may make it one"

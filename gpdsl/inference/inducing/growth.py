@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import sympy as sp
 
 from gpdsl.data import Data
 from gpdsl.inference.driver import Keep
@@ -34,6 +35,7 @@ from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program, at_values, make_rows
 from gpdsl.program.white import training
+from gpdsl.symbolic.terms import weighed, with_gradients
 
 BUDGET = 6e9
 """Rows times squared inducing points, of all latents together, of one evaluation on all rows: two to three seconds on
@@ -314,3 +316,55 @@ def _shifted(callback: Told, before: Monitor, stage: str = "") -> Told:
         callback(replace(total, stage=stage + report.stage))
 
     return told
+
+
+# beta-VI: the divergence of q from the prior counts beta times (SGPVI section 3.1; Higgins et al. 2017).
+
+
+def infer_tempered(
+    program: Program,
+    data: Data,
+    options: Options,
+    callback: Callable[[Report], None] | None = None,
+    start: Start | None = None,
+    keep: Keep | None = None,
+) -> Found:
+    """`infer_growing`, with the divergence of q counted `options.beta` times."""
+    beta = options.beta
+
+    def told(report: Report) -> None:
+        assert callback is not None
+        callback(replace(report, elbo=beta * report.elbo))
+
+    def kept(choice, jitter, monitor, state, ended):  # type: ignore[no-untyped-def]
+        assert keep is not None
+        keep(choice, jitter, _history(monitor, beta), lambda: _result(state(), beta), ended)
+
+    hears, keeps = None if callback is None else told, None if keep is None else kept
+    result, monitor, choice, jitter = infer_growing(tempered(program, beta), data, options, hears, start, keeps)
+    return _result(result, beta), _history(monitor, beta), choice, jitter
+
+
+def tempered(program: Program, beta: float) -> Program:
+    """The program whose log likelihood and log priors count 1 / beta."""
+    weight, translator = 1 / sp.Rational(str(beta)), program.translator
+    observations = tuple(weighed(translator, each, weight, program.expectations) for each in program.observations)
+    priors = {name: replace(each, log_density=weight * each.log_density) for name, each in program.priors.items()}
+    observations = with_gradients(translator, observations, program.gradients)
+    return replace(program, observations=observations, priors=priors)
+
+
+def _result(result: Result, beta: float) -> Result:
+    """What is in nats of the tempered bound, in those of beta-VI's."""
+    loss, bounds = result.loss, result.loss_bounds
+    return replace(
+        result,
+        elbo=beta * result.elbo,
+        elbo_se=beta * result.elbo_se,
+        loss=None if loss is None else replace(loss, nats=beta * loss.nats),
+        loss_bounds=None if bounds is None else (beta * bounds[0], beta * bounds[1]),
+    )
+
+
+def _history(monitor: Monitor, beta: float) -> Monitor:
+    return replace(monitor, history=[(step, beta * value, seconds) for step, value, seconds in monitor.history])

@@ -15,7 +15,7 @@ from gpdsl.kernels.fourier import SMOOTHNESS, Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.interdomain import FAMILIES
 from gpdsl.language.inducing import check_features_name, name_features, read_features
-from gpdsl.language.kernels import KERNELS
+from gpdsl.language.vocabulary import KERNELS
 from gpdsl.program.cache import precision
 from gpdsl.program.reuse import forget
 from gpdsl.program.tracing import prepared

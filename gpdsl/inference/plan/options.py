@@ -9,7 +9,6 @@ from typing import Any
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.per_latent import counted, of_latents, supported, words_of
 from gpdsl.inference.plan.refusals import refuse, refuse_schedule
-from gpdsl.inference.plan.weights import WeightChoice
 from gpdsl.language.options import OPTIONS, check_engine, check_option
 
 # Whether all rows are taken at once, or minibatches: by the work that either takes.
@@ -75,7 +74,7 @@ class Options:
     (`inference.alternating`). decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1]
     (`inference.expectation_propagation`). devices: how many share the rows (`inference.sharding`). basis, features,
     chevron, feature_batch, support, feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance,
-    rows: of row variables that latents are functions of (`inference.layered`). beta: `inference.tempering`. parameters:
+    rows: of row variables that latents are functions of (`inference.layered`). beta: `inference.inducing.growth`. parameters:
     `inference.over_parameters`.
     """
 
@@ -355,3 +354,28 @@ def _noisy(posterior: str, opaque: bool, per_row: bool) -> str:
     if opaque:
         return "noisy gradients, of a function that has none of its own"
     return "noisy gradients; row variables have a factor of q in every row, which minibatches visit one by one"
+
+
+# The decisions about a posterior over the weights of basis functions (engine = qsgp).
+
+
+@dataclass(frozen=True)
+class WeightChoice:
+    """How many basis functions and dense columns of the root, and what one step takes.
+
+    A step moves the weights of `block` functions, with `support` rows behind its control variate.
+    `sums` over basis functions are `running`, known for the rows of every step, or `sampled` as in the paper.
+    `start_rows` are those on which the hyperparameters start, 0 for their declared values.
+    """
+
+    features: int
+    chevron: int
+    block: int
+    support: int
+    sums: str
+    start_rows: int
+
+    @property
+    def steps_a_sweep(self) -> int:
+        """Steps of a pass over all basis functions."""
+        return -(-self.features // self.block)

@@ -18,14 +18,12 @@ from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.natural.profiled import ProfiledSearch
-from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.weights import WeightChoice
+from gpdsl.inference.plan.options import Choice, Options, WeightChoice
 from gpdsl.inference.posteriors.family import Diagonal, Full
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
-from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weights
+from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weights, explain_weights
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
-from gpdsl.inference.quadruply_stochastic.explain import explain_weights
 from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace

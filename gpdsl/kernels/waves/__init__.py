@@ -4,7 +4,7 @@ In goes a form with its parameters, points and a stream of random numbers; out c
 `unsuited` names a part that has none.
 """
 
-from gpdsl.kernels.waves.algebra import Waves
 from gpdsl.kernels.waves.draw import turning, unsuited, waves
+from gpdsl.kernels.waves.families import Waves
 
 __all__ = ["Waves", "turning", "unsuited", "waves"]

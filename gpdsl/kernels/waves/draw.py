@@ -10,8 +10,7 @@ from jaxtyping import Array, Float
 from gpdsl.kernels.columns import selected
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, block_of, count
-from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
-from gpdsl.kernels.waves.families import STANDING, WAVES
+from gpdsl.kernels.waves.families import STANDING, WAVES, Points, Waves, mixture, product
 from gpdsl.kernels.waves.formulas import formula_waves, terms
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.waves import families
-from gpdsl.kernels.waves.algebra import Points, Waves, mixture, product
+from gpdsl.kernels.waves.families import Points, Waves, mixture, product
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import expanded
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, element_of

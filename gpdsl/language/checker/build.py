@@ -14,9 +14,9 @@ from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, Unkno
 from gpdsl.language.errors.functionals import TooManyReadings
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
 from gpdsl.language.habits import VARIANCES, word_habit
-from gpdsl.language.kernels import KERNELS
 from gpdsl.language.model import VALUE, Axis, Expression, Number, Operation, Read, same_axis
 from gpdsl.language.source import MAX_DEGREE, MAX_READINGS, MAX_TERMS, Span
+from gpdsl.language.vocabulary import KERNELS
 
 # Which argument of a call is which: by position, then by name.
 

@@ -12,11 +12,10 @@ from dataclasses import replace
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import alike, carrier, contains
 from gpdsl.language.checker.build import match_arguments, remember
-from gpdsl.language.checker.domains import ON, Domain, argument_axes, columns_axis, selected
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.facts import Fact
 from gpdsl.language.checker.groups import whole
-from gpdsl.language.checker.kernel_calls import fit_argument
+from gpdsl.language.checker.kernel_calls import ON, Domain, argument_axes, columns_axis, fit_argument, selected
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import KernelAxis
 from gpdsl.language.errors.kernels import (

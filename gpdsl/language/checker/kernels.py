@@ -7,9 +7,8 @@ from functools import reduce
 from gpdsl.language import syntax
 from gpdsl.language.checker.build import fact_of, number, operation, require_axes
 from gpdsl.language.checker.constraints import check_domain
-from gpdsl.language.checker.domains import Domain
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.kernel_calls import check_family, whole
+from gpdsl.language.checker.kernel_calls import Domain, check_family, whole
 from gpdsl.language.checker.kernel_formulas import check_formula
 from gpdsl.language.checker.scope import Place, Scope
 from gpdsl.language.errors.calls import NotAKernel, UnknownKernel

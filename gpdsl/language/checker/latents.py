@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import match_arguments, number, require_axes
-from gpdsl.language.checker.domains import Domain, argument_axes
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.group_reads import over_levels
 from gpdsl.language.checker.groups import check_labels_seen, latent_of_levels, refuse_levels_in_kernel, whole
+from gpdsl.language.checker.kernel_calls import Domain, argument_axes
 from gpdsl.language.checker.kernels import check_kernel
 from gpdsl.language.checker.layers import points_index, refuse_as_argument
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope

@@ -14,9 +14,8 @@ from gpdsl.language.checker.build import require_axes
 from gpdsl.language.checker.expressions import check_expression, reads_latent
 from gpdsl.language.checker.functions import nodes
 from gpdsl.language.checker.lets import guard_of, reach, values
-from gpdsl.language.checker.monotone import RANGES, Course, Tables, Undefined, course
+from gpdsl.language.checker.monotone import RANGES, Course, Tables, Undefined, counterexample, course, value_at
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
-from gpdsl.language.checker.trial import counterexample, value_at
 from gpdsl.language.errors.axes import BadSubscript
 from gpdsl.language.errors.calls import NotAnOutput
 from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone, NotReached

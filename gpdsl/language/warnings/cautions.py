@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from gpdsl.language import model as m
+from gpdsl.language.checker.facts import evaluate
 from gpdsl.language.errors.base import Mistake
 
 
@@ -150,3 +154,149 @@ class UnboundedPrior(Caution):
     message: ClassVar = "the density of this prior is infinite where `{name}` {where}"
     label: ClassVar = "a fit maximises the density, and may end there whatever the data say"
     help: ClassVar = "{remedy}"
+
+
+# The numbers that a checked expression stands for before anything is fitted.
+
+
+# Priors that contradict the parameter they stand beside.
+
+
+def value_of(declarations: m.Declarations, expression: m.Expression) -> float | None:
+    """The value of an expression of numbers, scalar constants and initial values of scalar parameters, else None."""
+    match expression:
+        case m.Number(value=value):
+            return float(value)
+        case m.Read(name=name, subscripts=()):
+            values: object = None
+            if name in declarations.consts:
+                values = declarations.consts[name].values
+            elif name in declarations.params:
+                values = declarations.params[name].initial
+            return values if isinstance(values, float) else None
+        case m.Operation(operator=operator, operands=operands):
+            found = [value_of(declarations, each) for each in operands]
+            known = [each for each in found if each is not None]
+            value = evaluate(operator, tuple(known)) if len(known) == len(found) else float("nan")
+            return value if value == value else None
+    return None
+
+
+def flat(values: float | tuple) -> list[float]:
+    """All numbers of nested tuples."""
+    return [each for inside in values for each in flat(inside)] if isinstance(values, tuple) else [values]
+
+
+TAIL = 0.0005
+OUTSIDE = 0.01
+
+_POSITIVE = "use a prior over positive values, such as `LogNormal(0, 1)` or `Gamma(2, 1)`"
+_REMEDIES = {"positive": _POSITIVE, "unit": "use a prior between 0 and 1, such as `Beta(2, 2)`"}
+
+
+def doubtful_priors(declarations: m.Declarations) -> Iterator[Mistake]:
+    """A warning for each prior that hardly allows the initial value, or much that the parameter cannot be."""
+    for param in declarations.params.values():
+        prior = None if param.prior is None else _frozen(declarations, param.prior)
+        if param.prior is None or prior is None or param.constraint not in ("real", "positive", "unit"):
+            continue
+        low, high = _domain(param)
+        outside = float(prior.cdf(low) + prior.sf(high))
+        if outside > OUTSIDE:
+            percent = "100" if outside > 0.995 else f"{100 * outside:.2g}"
+            remedy = _REMEDIES.get(param.constraint, "widen the bounds, or narrow the prior")
+            words = _words(param)
+            yield PriorOutside(param.prior.span, param.name, words, percent, remedy)
+            continue
+        ends = [float(prior.ppf(q)) for q in (TAIL, 1 - TAIL)]
+        far = [value for value in flat(param.initial) if not ends[0] <= value <= ends[1]]
+        if far:
+            shown = [f"{each:.3g}" for each in ends]
+            near = f"{shown[0]}` or above" if far[0] < ends[0] else f"{shown[1]}` or below"
+            remedy = f"start inside, `param {param.name} : ... = {near}, or widen the prior"
+            yield ImprobableStart(param.prior.span, param.name, f"{far[0]:g}", shown[0], shown[1], remedy)
+
+
+def _domain(param: m.Param) -> tuple[float, float]:
+    low, high = {"positive": (0.0, math.inf), "unit": (0.0, 1.0)}.get(param.constraint, (-math.inf, math.inf))
+    return (low if param.lower is None else param.lower, high if param.upper is None else param.upper)
+
+
+def _words(param: m.Param) -> str:
+    if param.lower is None and param.upper is None:
+        return {"unit": "between 0 and 1"}.get(param.constraint, param.constraint)
+    low, high = _domain(param)
+    return f"between {low:g} and {high:g}"
+
+
+def _frozen(declarations: m.Declarations, prior: m.DistributionCall) -> Any:
+    """SciPy's distribution, None for one that is not in the table or has arguments that are no plain numbers."""
+    from scipy import stats
+
+    table: Mapping[str, Callable[..., Any]] = {
+        "Normal": lambda mean, sd: stats.norm(mean, sd),
+        "StudentT": lambda df, mean, scale: stats.t(df, mean, scale),
+        "Laplace": lambda mean, scale: stats.laplace(mean, scale),
+        "LogNormal": lambda mean, sd: stats.lognorm(sd, scale=math.exp(mean)),
+        "Gamma": lambda shape, rate: stats.gamma(shape, scale=1 / rate),
+        "Exponential": lambda rate: stats.expon(scale=1 / rate),
+        "Weibull": lambda shape, scale: stats.weibull_min(shape, scale=scale),
+        "Beta": lambda a, b: stats.beta(a, b),
+        "InverseGamma": lambda shape, scale: stats.invgamma(shape, scale=scale),
+        "HalfNormal": lambda sd: stats.halfnorm(scale=sd),
+        "HalfCauchy": lambda scale: stats.halfcauchy(scale=scale),
+        "PCScale": lambda above, alpha: stats.expon(scale=-above / math.log(alpha)),
+        "PCLengthscale": lambda below, alpha, dimension: stats.invweibull(
+            dimension / 2, scale=below * (-math.log(alpha)) ** (2 / dimension)
+        ),
+        "Uniform": lambda lower, upper: stats.uniform(lower, upper - lower),
+    }
+    values = {name: value_of(declarations, each) for name, each in prior.arguments.items()}
+    if prior.name not in table or None in values.values():
+        return None
+    return table[prior.name](**values)
+
+
+_SHAPES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "Gamma": (("shape", "is 0"),),
+    "Weibull": (("shape", "is 0"),),
+    "Beta": (("a", "is 0"), ("b", "is 1")),
+    "Dirichlet": (("concentration", "has a weight of 0"),),
+    "LKJ": (("eta", "has a correlation of 1 or -1"),),
+}
+"""Arguments below 1 that make a density infinite, and where."""
+
+_BOUNDED = {
+    **dict.fromkeys(("Gamma", "Weibull"), "take a shape of at least 1, or `LogNormal`, whose density has a bound"),
+    "Beta": "take shapes of at least 1, such as `Beta(1, 1)`, or bounds that leave out the ends",
+    "LKJ": "take an eta of at least 1, such as `LKJ(1)`",
+    "Dirichlet": "take concentrations of at least 1, such as `Dirichlet(1)`, or `fixed` weights",
+}
+
+
+def unbounded_priors(declarations: m.Declarations) -> Iterator[Mistake]:
+    """A warning for each learnt parameter whose prior density is infinite at an end of its range."""
+    for param in declarations.params.values():
+        if param.prior is None or param.fixed:
+            continue
+        low, high = _domain(param)
+        for prior in _plain(param.prior):
+            ends = [end for name, end in _SHAPES.get(prior.name, ()) if _below_one(declarations, prior, name)]
+            ends = [end for end in ends if not (end == "is 0" and low > 0) and not (end == "is 1" and high < 1)]
+            if ends:
+                remedy = _BOUNDED[prior.name]
+                yield UnboundedPrior(param.prior.span, param.name, prior.name, " or ".join(ends), remedy)
+                break
+
+
+def _plain(prior: m.DistributionCall) -> list[m.DistributionCall]:
+    """The distributions a prior is made of."""
+    return [each for part in prior.components for each in _plain(part)] if prior.components else [prior]
+
+
+def _below_one(declarations: m.Declarations, prior: m.DistributionCall, name: str) -> bool:
+    argument = prior.arguments[name]
+    if isinstance(argument, m.Read) and argument.name in declarations.consts:
+        return min(flat(declarations.consts[argument.name].values)) < 1
+    value = value_of(declarations, argument)
+    return value is not None and value < 1

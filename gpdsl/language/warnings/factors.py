@@ -11,8 +11,7 @@ from itertools import combinations
 
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake
-from gpdsl.language.warnings.cautions import Absorbed, OnlyProduct, OnlySum
-from gpdsl.language.warnings.priors import value_of
+from gpdsl.language.warnings.cautions import Absorbed, OnlyProduct, OnlySum, value_of
 
 Root = Mapping[str, float]
 Roots = Mapping[str, list[Root]]

@@ -11,9 +11,17 @@ from gpdsl.language.model import Declarations
 from gpdsl.language.render import render_plain
 from gpdsl.language.source import Source
 from gpdsl.language.vocabulary import DISTRIBUTIONS
-from gpdsl.language.warnings.cautions import NotKeptInside, ScaleFarFromData, Unobserved, Unused
+from gpdsl.language.warnings.cautions import (
+    NotKeptInside,
+    ScaleFarFromData,
+    Unobserved,
+    Unused,
+    doubtful_priors,
+    flat,
+    unbounded_priors,
+    value_of,
+)
 from gpdsl.language.warnings.factors import same_thing_twice
-from gpdsl.language.warnings.priors import doubtful_priors, flat, unbounded_priors, value_of
 
 # Initial length-scales against the spread of the inputs they belong to.
 

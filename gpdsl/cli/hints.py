@@ -1,0 +1,164 @@
+"""What the columns of a table suggest for a first model of it: priors, units and cycles of times, ordered levels."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from jaxtyping import Float
+
+from gpdsl.data.looks import GRADES, Look, output_kind
+from gpdsl.data.values import Level
+from gpdsl.language.vocabulary import TIME_UNITS
+
+LOGITS = 2.0
+"""How far log odds, or what cutpoints divide, differ, in a model of which nothing is known."""
+
+
+def spread(target: Look) -> float:
+    """How far the latent of an output varies: 1 of one that is standardised, else as far as the data on its scale."""
+    kind, known = output_kind(target), target.known
+    if kind in ("binary", "label", "ordinal"):
+        return LOGITS
+    if kind == "real":
+        return 1.0
+    if kind == "unit":
+        scaled = np.log(known) - np.log1p(-known)
+    else:
+        scaled = np.log(known + 0.5) if kind == "count" else np.log(known)
+    return float(np.std(scaled)) or 1.0
+
+
+@dataclass(frozen=True)
+class Weak:
+    """The priors that follow from how far a latent varies, each as a declaration of a parameter ends."""
+
+    spread: float
+
+    @property
+    def variance(self) -> str:
+        """Of one of several functions that add up: from nearly nothing to ten times what there is."""
+        return _log_normal(2 * math.log(self.spread) - 1, 1.5)
+
+    @property
+    def noise(self) -> str:
+        """Of the noise, as a standard deviation: a tenth to all of what there is, less where many rows say so."""
+        return _log_normal(math.log(self.spread) - 0.2, 0.8)
+
+    @property
+    def effect(self) -> str:
+        """Of how far the levels of words differ."""
+        return _log_normal(math.log(self.spread) - 1, 1)
+
+    def drift(self, span: float) -> str:
+        """Of the time in which steady growth comes to 1, of moments that last `span`; it starts at the span."""
+        return _start(span) + _log_normal(math.log(3 * span / self.spread), 1.5)
+
+    @staticmethod
+    def turns(span: float) -> str:
+        """Of the time in which a trend turns: seldom as short as few moments, seldom longer than all."""
+        return _start(span / 3) + _log_normal(math.log(span / 3), 1)
+
+
+def lengths(columns: int) -> str:
+    """Of the length-scales of standardised columns: no shorter than rows are apart, which is more of more columns."""
+    return _log_normal(1.5 + math.log(columns) / 4, 1)
+
+
+def _start(value: float) -> str:
+    return f" = {float(f'{value:.2g}'):g}"
+
+
+def _log_normal(mean: float, sd: float) -> str:
+    return f" ~ LogNormal({round(mean, 1) + 0.0:g}, {sd:g})"
+
+
+# Outputs of ordered levels in a first model, and the words that tell of them where levels may be ordered.
+
+
+def index_of(levels: Sequence[Level]) -> str:
+    """The statement that lists them, the lowest first."""
+    if not isinstance(levels[0], str):
+        return f"index c in 1..{len(levels)}"
+    return "index c in {" + ", ".join(f'"{each}"' for each in levels) + "}"
+
+
+def cutpoints(target: Look, levels: Sequence[Level]) -> str:
+    """The declaration of what divides the levels: it starts where a latent of no effect gives each its share."""
+    texts = [str(each) for each in target.known] if target.kind == "text" else target.known.astype(int).tolist()
+    shares = np.cumsum([texts.count(each) for each in levels])[:-1] / len(texts)
+    starts = [round(1.5 * NormalDist().inv_cdf(float(each)), 2) for each in shares]
+    value = f" = [{', '.join(f'{each:g}' for each in starts)}]" if len(set(starts)) == len(starts) else ""
+    return f"param cut : ordered[{len(starts)}]{value}    # between the levels"
+
+
+def if_grades(y: str, target: Look, predictor: str) -> tuple[str, ...]:
+    """How levels that may be ordered are told to be, as comments; nothing of others."""
+    levels: Sequence[Level] = target.levels
+    if target.kind != "text":
+        most = target.known.max()
+        if target.known.min() < 1 or not 3 <= most <= GRADES:
+            return ()
+        levels = range(1, int(most) + 1)
+    elif not 3 <= len(levels) <= GRADES or not all(re.fullmatch(r"[\w .+-]{1,20}", str(each)) for each in levels):
+        return ()
+    what = "the words are" if target.kind == "text" else "these whole numbers are"
+    instead = "" if target.kind != "text" else ", in the order that is meant"
+    return (
+        f"# If {what} grades, from lowest to highest: `{index_of(levels)}`{instead},",
+        f"# `output {y} : ordinal[c]`, `param cut : ordered[{len(levels) - 1}]`,",
+        f"# `{y} ~ Ordinal(probit = {predictor}, cutpoints = cut)`;",
+        f"# `GP(0, ...)` and no `m`{', nor a `[c]` or `,c` behind others' if target.kind == 'text' else ''}.",
+    )
+
+
+# Times in a first model: the unit they are counted in, and the cycles that they are long and fine enough to show.
+
+CYCLES = {"day": 3, "week": 3, "year": 2}
+"""Periods that may show, and how many of each it takes."""
+PER_CYCLE = 4
+"""Moments in a cycle that it takes."""
+UNITS = ("second", "minute", "hour", "day", "year")
+LONG = 20 * TIME_UNITS["day"]
+"""Seconds between moments from which years are counted."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The unit of an input that is a time, and how many it lasts; its cycles with their periods in this unit."""
+
+    unit: str
+    span: float
+    cycles: dict[str, float]
+
+    def params(self, name: str, weak: Weak) -> Iterator[str]:
+        """The parameters of a trend and of the cycles."""
+        drift, trend = weak.drift(self.span), weak.turns(self.span)
+        yield f"param ell_drift : positive{drift}    # steady growth: {self.unit}s that change f by 1"
+        what = f"a trend along {name}, and over how many {self.unit}s it turns"
+        yield f"param s2_trend : positive{weak.variance}    # {what}"
+        yield f"param ell_trend : positive{trend}"
+        for cycle in self.cycles:
+            yield f"param s2_{cycle} : positive{weak.variance}    # a cycle of one {cycle}"
+            yield f"param ell_{cycle} : positive = 1 ~ LogNormal(0, 1)    # its smoothness within one"
+
+    def terms(self, name: str) -> list[str]:
+        """The kernels."""
+        trend = f"Linear(ell_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"
+        cycles = (f"s2_{c} * Periodic(ell_{c}, {period:g}, on = {name})" for c, period in self.cycles.items())
+        return [*trend, *cycles]
+
+
+def clock_of(seconds: Float[np.ndarray, " rows"]) -> Clock:
+    """The unit and the cycles by how far the distinct moments are apart, and how long they last."""
+    moments = np.unique(seconds)
+    gap, span = float(np.median(np.diff(moments))), float(moments[-1] - moments[0])
+    fitting = [unit for unit in UNITS[:-1] if TIME_UNITS[unit] <= 1.5 * gap]
+    unit = "year" if gap >= LONG else fitting[-1] if fitting else UNITS[0]
+    lengths = {cycle: TIME_UNITS[cycle] for cycle in CYCLES}
+    shown = {c: n for c, n in lengths.items() if span >= CYCLES[c] * n and PER_CYCLE * gap <= n}
+    return Clock(unit, span / TIME_UNITS[unit], {c: n / TIME_UNITS[unit] for c, n in shown.items()})
