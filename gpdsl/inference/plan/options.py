@@ -73,8 +73,8 @@ class Options:
     sampled are estimated (`inference.sampling`, `inference.score`). schedule: everything at once, or set by set
     (`inference.alternating`). decay, epsilon: of Adadelta. engine: `vi`, or `ep` with its power in (0, 1]
     (`inference.expectation_propagation`). devices: how many share the rows (`inference.sharding`). basis, features,
-    chevron, feature_batch, support, feature_sums, start_rows: of engine = qsgp (`inference.plan.weights`). importance,
-    rows: of row variables that latents are functions of (`inference.layered`). beta: `inference.inducing.growth`. parameters:
+    chevron, feature_batch, support, feature_sums, start_rows: of engine = qsgp (`WeightChoice`). importance,
+    rows: of row variables that latents are functions of (`inference.layered`). beta: `inference.inducing`. parameters:
     `inference.over_parameters`.
     """
 
