@@ -134,7 +134,7 @@ OFTEN = 0.3
 """The same of a first draw of latents with peaks at both signs: a function that changes its sign often looks like noise
 at the length-scale of the column."""
 
-JUDGED = ("converged", "all steps done", "stopped: the line search")
+JUDGED = ("converged", "all steps done", "stopped: the line search", "stopped by rounding")
 """How messages of searches begin that went to their ends."""
 
 

@@ -64,6 +64,8 @@ class Start:
     """What the fit was asked for as its option `inducing`."""
     everywhere: Collection[str] = ()
     """Latents that have a point at each of its rows, beside others that have not."""
+    anew: tuple[Program, Any] | None = None
+    """Program and options as they were before that fit began, where what it was about to look at is still to be."""
 
     def initial(self, program: Program) -> dict[str, np.ndarray]:
         """Values of the parameters that both models have."""

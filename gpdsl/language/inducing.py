@@ -56,11 +56,14 @@ def name_features(name: str, meaning: str) -> None:
 EXAMPLE, DEGREES = 50, 12
 """Features in messages, and degrees of them."""
 
+DIGITS = 9
+"""Of a number of features, at most."""
+
 _CALLED = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _PAIR = rf"\[\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\]"
 _PART = re.compile(
-    rf"\s*([A-Za-z_]\w*)\s*\(\s*(\d{{1,9}})\s*"
+    rf"\s*([A-Za-z_]\w*)\s*\(\s*(\d+)\s*"
     rf"(?:,\s*over\s*=\s*({_PAIR}|\[\s*{_PAIR}(?:\s*,\s*{_PAIR})*\s*\])\s*)?\)\s*"
 )
 
@@ -103,6 +106,8 @@ def _parts(text: str) -> tuple[Written, ...] | str:
         name, count, bounds = match.groups()
         if name not in FEATURES:
             return _no_family(name)
+        if len(count) > DIGITS:
+            return f"at most {10**DIGITS - 1:,} of `{name}`, not {count[:20]}{'...' * (len(count) > 20)}"
         if int(count) == 0:
             return f"at least one of `{name}`, as in `{name}({DEGREES if name in EVERYWHERE else EXAMPLE})`, not 0"
         over = _box(bounds)

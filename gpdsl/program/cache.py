@@ -15,8 +15,8 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -261,9 +261,20 @@ before_jax_begins()  # whatever computes first enters a precision: a draw from t
 
 
 def precision(dtype: str) -> AbstractContextManager[Any]:
-    """A context in which JAX computes in this dtype. Raises GpdslError in a fork of a process with JAX's threads."""
+    """A context in which JAX computes in this dtype. Raises GpdslError in a fork of a process with JAX's threads.
+
+    And compiles, where `JAX_DISABLE_JIT` says no: programs are compiled ahead of their calls, which JAX has no other
+    way to run.
+    """
     refuse_forked()
-    return jax.enable_x64(dtype == "float64")
+    wide = jax.enable_x64(dtype == "float64")
+    return _compiling(wide) if jax.config.jax_disable_jit else wide  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _compiling(wide: AbstractContextManager[Any]) -> Iterator[None]:
+    with wide, jax.disable_jit(False):
+        yield
 
 
 def in_precision(method: Function) -> Function:

@@ -236,6 +236,8 @@ def fit_model(
     program, bound, options = prepare(model, data, columns, given, known, verify, standardised, units)
     if before is not None and not before.interrupted and options.steps == before.options.steps:
         return before
+    if before is not None and known is not None and program.inner and "inducing" not in before.choice.reasons:
+        known = replace(known, anew=(prepare(model, data, columns, given, None, None, standardised, units)[0], options))
     account = program.account or Accounting()
     _warn(model.declarations)
     honour_interrupts()  # there is nothing to keep yet

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpdsl.inference.inducing import growth
 from gpdsl.inference.layered import planning, shallow
 from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, start_layers
 from gpdsl.program.program import make_rows
+from gpdsl.results import checkpoint
 from gpdsl.results.fitting import prepare
 
 LAYERS = """
@@ -203,6 +205,23 @@ def test_the_last_layer_alone_is_the_model_that_says_so() -> None:
     assert float(one.parameters.held["s"]) == 1e-4
 
 
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("kind", [gpdsl.GpdslError, ValueError])
+def test_what_a_callback_raises_while_one_layer_is_looked_at_is_the_callers(
+    sharp: dict[str, np.ndarray], kind: type[Exception], late: bool
+) -> None:
+    """Their own exception, with its cause: while one layer is fitted alone, and while all go on from it."""
+
+    def stop(report: Any) -> None:
+        alone = report.stage.startswith("the last layer alone")
+        if report.step > 50 and alone != late:
+            raise kind("enough") from KeyError("why")
+
+    with pytest.raises(kind, match="enough") as caught:
+        gpdsl.compile(SHARP).fit(sharp, progress=False, callback=stop)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 @pytest.mark.slow
 def test_one_layer_that_stays_ahead_is_told(sharp: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers that go on with a wide variance lose what one has: the note has the difference of the two bounds."""
@@ -232,6 +251,50 @@ def test_seconds_of_the_look_at_one_layer_count(sharp: dict[str, np.ndarray], mo
     for each in heard:
         if each not in alone:
             np.testing.assert_allclose(seconds[each.step], each.elapsed, atol=0.5)
+
+
+def interrupts(when: Callable[[Any], bool]) -> Callable[[Any], None]:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as it is not where tests run in the background
+    return lambda report: signal.raise_signal(signal.SIGINT) if when(report) else None
+
+
+@pytest.mark.parametrize("at", [20, 50])
+def test_what_goes_on_from_an_interrupted_fit_looks_at_one_layer(
+    sharp: dict[str, np.ndarray], tmp_path: Path, at: int
+) -> None:
+    """Where it was interrupted before that look, or in it: it ends where a fit ends that nobody interrupts."""
+    where, model = tmp_path / "fit", gpdsl.compile(SHARP)
+    before = model.fit(sharp, progress=False, checkpoint=where, callback=interrupts(lambda each: each.step > at))
+    assert before.interrupted
+    assert set(before.choice.own) == set()
+    after = model.fit(sharp, progress=False, checkpoint=where, resume=True)
+    exact = gpdsl.compile(ALONE).fit(sharp, progress=False)
+    assert exact.elbo - 5 < after.elbo < exact.elbo + 1
+    assert after.choice.own == {"h": 8, "f": 50}
+    assert model.fit(sharp, progress=False, checkpoint=where, resume=True).elbo == after.elbo
+
+
+def test_what_goes_on_while_layers_go_on_from_one_does_just_that(
+    sharp: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is looked at again, and steps stay short."""
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SHARE", 1e9)
+    where, model = tmp_path / "fit", gpdsl.compile(SHARP)
+    with pytest.raises(RuntimeError, match="gone"):
+        model.fit(sharp, progress=False, checkpoint=where, callback=_gone)
+    kept = gpdsl.load_fit(where)
+    assert kept.choice.own == {"h": 8, "f": 50}
+    monkeypatch.setattr(growth, "_grown_to", lambda *_: pytest.fail("it has been looked at"))
+    after = model.fit(sharp, progress=False, checkpoint=where, resume=True)
+    assert after.elbo > kept.elbo - 4
+    assert after.choice.learning_rate == growth.GENTLE
+
+
+def _gone(report: Any) -> None:
+    """A process that ends among the last steps."""
+    if report.step > 75 and not report.stage.startswith("the last"):
+        raise RuntimeError("gone")
 
 
 def test_what_goes_on_from_an_interrupted_fit_is_not_lost_where_it_ends_lower(

@@ -63,3 +63,17 @@ def test_small_problems_are_brief(monkeypatch: pytest.MonkeyPatch, rows: int, br
     x = np.linspace(0, 3, rows)
     gpdsl.compile(MODEL).fit({"x": x, "y": np.ones(rows)}, steps=1, progress=False)
     assert asked and all(asked) is brief  # what starts and ends a fit always is
+
+
+def test_what_tells_jax_not_to_compile_does_no_harm() -> None:
+    """Programs are compiled ahead of their calls, which JAX then refused to make; other code is left as it was."""
+    data = {"x": np.linspace(0, 3, 7), "y": np.array([0.0, 1, 1, 2, 0, 3, 1])}
+    fit = gpdsl.compile(MODEL).fit(data, progress=False)
+    with jax.disable_jit():
+        again = gpdsl.compile(MODEL).fit(data, progress=False)
+        assert jax.config.jax_disable_jit  # type: ignore[attr-defined]
+        np.testing.assert_allclose(again.predict(data).mean("f"), fit.predict(data).mean("f"), rtol=1e-8)
+        assert np.all(np.isfinite(again.predict(data).sample("y", 3)))
+        chains = gpdsl.compile(MODEL).fit(data, progress=False, engine="mcmc", draws=20, warm_up=20, chains=2)
+        assert np.all(np.isfinite(chains.predict(data).mean("y")))
+    assert again.elbo == pytest.approx(fit.elbo, abs=1e-8)

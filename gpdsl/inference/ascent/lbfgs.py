@@ -19,12 +19,28 @@ ENDINGS = {0: "converged", 1: "stopped at the limit of steps; set a larger steps
 """Why SciPy's search ended, by its status."""
 
 
+NO_BETTER = "stopped: the line search found no better point"
+
+ROUNDED = "stopped by rounding, which hides what further steps would gain: dtype = float64 shows it"
+
 RESTARTS = 4
 """Searches, each without the memory of the one before, where rounding has misled the line search."""
 
 
 ABYSS = 1e10
 """A value so far below all others counts like none that is finite: line searches interpolate from it to nowhere."""
+
+BEYOND = 0.1
+"""Share of the gain that its slope promises, by which a trial without a value lies below where its search began: as
+if the function were level there, so that the next trial is a third as far."""
+
+
+MARGIN = 4.0
+"""Times what values have contradicted slopes by: up to so much is left to slopes."""
+
+
+SHARE = 0.002
+"""Of that, what slopes have to tell of a step for another one."""
 
 
 class Enough(Exception):
@@ -63,44 +79,44 @@ def maximise(
     over. Other units of the outputs move a bound by a constant, and a rule that is relative to it stops elsewhere.
     `Enough` ends the search with the best point so far. KeyboardInterrupt passes: `Remembered` has that point.
     """
-    unravel = partial(unflat, start)
     outcome = Outcome(start, -np.inf, "no finite value", 0)
-    iteration = 0
-
-    reached = -np.inf
+    negative = _Negative(objective, partial(unflat, start), outcome)
+    least = 0.0 if size is None else tolerance * max(size, 1.0)
+    iteration, reached = 0, -np.inf
 
     def between(_: np.ndarray) -> None:
         nonlocal iteration, reached
         iteration += 1
         outcome.iterations = iteration
         report(iteration, outcome.value)
-        if size is not None and outcome.value - reached <= tolerance * max(size, 1.0):
+        gain, reached = negative.best - reached, negative.best
+        if size is not None and gain <= max(least, SHARE * negative.rounding) and not negative.refused:
             raise _Settled
-        reached = outcome.value
+        negative.begin(gain)
 
     ftol = tolerance if size is None else 0.0
     bounds = None if within is None else np.stack([flat(end) for end in within], axis=1)
+    options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": ftol, "gtol": 1e-6, "maxcor": 20}
     try:
         from scipy.optimize import minimize  # takes a quarter of a second to import
 
         for _ in range(RESTARTS):
             begun = outcome.value
-            result = minimize(
-                _negative(objective, unravel, outcome),
-                flat(outcome.point),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                callback=between,
-                options={"maxiter": steps, "maxfun": 3 * steps, "ftol": ftol, "gtol": 1e-6, "maxcor": 20},
-            )
-            outcome.message = ENDINGS.get(result.status, "stopped: the line search found no better point")
-            if size is None or result.status in ENDINGS or outcome.value - begun <= tolerance * max(size, 1.0):
+            try:
+                given = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": between, "options": options}
+                result = minimize(negative, flat(outcome.point), **given)
+                outcome.message = ENDINGS.get(result.status, NO_BETTER)
+            except _Settled:
+                outcome.message = ENDINGS[0]
+            if size is None or outcome.message == ENDINGS[1]:
                 break
+            settled, blind = outcome.message == ENDINGS[0], negative.contradicted > least
+            if (settled and negative.rounding) or (not blind and (settled or outcome.value - begun <= least)):
+                break
+            reached = negative.by_slopes() if blind else reached
+            outcome.message = ROUNDED if blind else outcome.message
         if not iteration and np.isfinite(outcome.value):  # it started where it ends
             report(1, outcome.value)
-    except _Settled:
-        outcome.message = ENDINGS[0]
     except Enough as reason:
         outcome.message = str(reason)
     return outcome
@@ -120,28 +136,82 @@ def unflat(like: Tree, numbers: np.ndarray) -> Tree:
     return jax.tree.unflatten(tree, [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in parts])
 
 
-def _negative(
-    objective: Callable[[Tree], tuple[float, Tree]], unravel: Callable[[np.ndarray], Tree], outcome: Outcome
-) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """What SciPy minimises, on flat vectors; the best point goes into `outcome`."""
-    worst = 0.0
+class _Negative:
+    """What SciPy minimises, on flat vectors; the best point goes into `outcome`.
 
-    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal worst
-        point = unravel(x)
-        value, gradient = objective(point)
+    Where rounding is larger than what a step gains, values contradict slopes: searches by values end anywhere. Then
+    differences of values that are no larger are those that slopes tell, which rounding leaves alone for longer.
+    """
+
+    def __init__(
+        self, objective: Callable[[Tree], tuple[float, Tree]], unravel: Callable[[np.ndarray], Tree], outcome: Outcome
+    ) -> None:
+        self.objective, self.unravel, self.outcome = objective, unravel, outcome
+        self.worst, self.best, self.rounding = 0.0, -np.inf, 0.0
+        """The highest value minimised, the best of the objective as it is told, and what rounding may hide."""
+        self.last: _Seen | None = None
+        self.base: _Seen | None = None
+        """The last point, and that where the line search under way has begun."""
+        self.refused, self.contradicted = False, 0.0
+        """Whether that has met a point without a value, and by how much values have contradicted slopes since a gain as
+        large."""
+
+    def begin(self, gain: float = 0.0) -> None:
+        """A line search begins where the last one has ended, after a gain: at the last point that was asked about."""
+        self.base, self.refused = self.last, False
+        if gain > self.contradicted:
+            self.contradicted = 0.0
+
+    def by_slopes(self) -> float:
+        """From now on slopes tell differences as small as those that values had wrong. Begins anew, from nothing."""
+        self.rounding = max(self.rounding, MARGIN * self.contradicted)
+        self.last = self.base = None
+        self.best, self.contradicted = -np.inf, 0.0
+        return self.best
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        outcome, point = self.outcome, self.unravel(x)
+        found, gradient = self.objective(point)
         outcome.evaluations += 1
-        slope = flat(gradient)
-        fallen = np.isfinite(outcome.value) and -float(value) > max(worst, 0.0) + ABYSS
+        value, slope = -float(found), -flat(gradient)
+        fallen = np.isfinite(outcome.value) and value > max(self.worst, 0.0) + ABYSS
         if fallen or not (np.isfinite(value) and np.all(np.isfinite(slope))):
-            return max(worst, 0.0) + ABYSS, np.zeros_like(x)
-        worst = max(worst, -float(value))
-        if value > outcome.value:
-            outcome.point, outcome.value = point, float(value)
+            self.refused = True
+            return self._level(x), np.zeros_like(x)
+        self.worst = max(self.worst, value)
+        if -value > outcome.value:
+            outcome.point, outcome.value = point, -value
         honour_interrupts()
-        return -float(value), -slope
+        told = value if self.base is None else self._told(x, value, slope, self.base)
+        self.best = max(self.best, -told)
+        self.last = _Seen(x.copy(), value, told, slope)
+        if self.base is None:
+            self.begin()
+        return told, slope
 
-    return negative
+    def _told(self, x: np.ndarray, value: float, slope: np.ndarray, base: _Seen) -> float:
+        step = x - base.x
+        by_values, by_slopes = value - base.value, 0.5 * float((base.slope + slope) @ step)
+        off, bend = abs(by_values - by_slopes), abs(float((slope - base.slope) @ step))
+        if off > bend:  # what smooth functions are not off by
+            self.contradicted = max(self.contradicted, off)
+        return base.told + (by_slopes if off <= self.rounding else by_values)
+
+    def _level(self, x: np.ndarray) -> float:
+        """A value that makes the line search come back from a point without one, and not all the way."""
+        if self.base is None:
+            return max(self.worst, 0.0) + ABYSS
+        return self.base.told + BEYOND * abs(float(self.base.slope @ (x - self.base.x)))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A point, its value, that which SciPy was told, and its slope."""
+
+    x: np.ndarray
+    value: float
+    told: float
+    slope: np.ndarray
 
 
 class Remembered:

@@ -22,7 +22,7 @@ from gpdsl.inference.inducing.bending import bending, dense_gain
 from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
 from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, unexplained
 from gpdsl.inference.infer import infer
-from gpdsl.inference.layered.shallow import no_worse_than_one
+from gpdsl.inference.layered.shallow import no_worse_than_one, passing
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import LARGEST
@@ -87,9 +87,12 @@ def infer_growing(
     """
     if program.inner:  # inducing points are at samples, where nothing tells what they lose
         found = infer(program, data, options, callback, start, keep)
+        anew = (program, options) if start is None else start.anew
+        if anew is None:
+            return found
+        program, options = anew
         whole = partial(_layers_go_on, data, options, found, callback, keep)
-        alone = partial(_grown_to, found[1], callback)
-        return found if start is not None else no_worse_than_one(program, data, options, found, alone, whole)
+        return no_worse_than_one(program, data, options, found, partial(_grown_to, found[1], callback), whole)
     found, bounds = _grown(program, data, options, callback, start, keep), None
     try:
         bounds = certified_loss(program, data, options, found)
@@ -116,22 +119,28 @@ def _layers_go_on(
     data: Data, options: Options, found: Found, callback: Told | None, keep: Keep | None, program: Program, start: Start
 ) -> Found:
     """The better of layers that were found, and those that go on from a fit of the last one alone."""
-    shifted = None if callback is None else _shifted(callback, found[1])
+    shifted = None if callback is None else _shifted(passing(callback), found[1])
     chosen = replace(options, steps=GOING_ON, learning_rate=GENTLE)
-    later, monitor, choice, jitter = infer(program, data, chosen, shifted, start, keep)
+    points = max(len(z) for z in start.inducing)
+    told = f"{points} inducing points of the last layer give more than depth gives with {found[2].inducing}"
+    kept = None if keep is None else lambda choice, *rest: keep(_because(choice, told), *rest)
+    later, monitor, choice, jitter = infer(program, data, chosen, shifted, start, kept)
     history = monitor.after(found[1])
     if not later.elbo > found[0].elbo:
         return replace(found[0], interrupted=later.interrupted), history, *found[2:]
-    points = max(len(z) for z in start.inducing)
-    told = f"{points} inducing points of the last layer give more than depth gives with {found[2].inducing}"
-    return later, history, replace(choice, reasons={**choice.reasons, "inducing": told}), jitter
+    return later, history, _because(choice, told), jitter
+
+
+def _because(choice: Choice, told: str) -> Choice:
+    """The choice with a reason for its inducing points."""
+    return replace(choice, reasons={**choice.reasons, "inducing": told})
 
 
 def _grown_to(
     before: Monitor, callback: Told | None, program: Program, data: Data, options: Options, bound: float
 ) -> Found:
     """A fit that ends where no number of inducing points would raise its bound so far."""
-    shifted = None if callback is None else _shifted(callback, before, "the last layer alone, ")
+    shifted = None if callback is None else _shifted(passing(callback), before, "the last layer alone, ")
     return _grown(program, data, options, shifted, None, None, bound)
 
 

@@ -18,6 +18,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import INTERRUPTED
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.start import start_layers
+from gpdsl.inference.monitor import Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Found, as_arrays
 from gpdsl.inference.warm import Start
@@ -35,6 +36,26 @@ WIDEST = 1_000
 points, layers below do not make up for."""
 
 Fit = Callable[..., Found]
+
+
+class Callers(Exception):
+    """A GpdslError that the caller's own function has raised: it passes where those of a fit are that fit's end."""
+
+    def __init__(self, problem: GpdslError) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+def passing(callback: Callable[[Report], None]) -> Callable[[Report], None]:
+    """A callback whose GpdslErrors are `Callers`."""
+
+    def told(report: Report) -> None:
+        try:
+            callback(report)
+        except GpdslError as problem:
+            raise Callers(problem) from problem
+
+    return told
 
 
 def begins_below(program: Program) -> bool:
@@ -92,6 +113,8 @@ def no_worse_than_one(
         if not best[0].elbo > bound or start is None:
             return found
         whole = fit_all(program, start)
+    except Callers as theirs:
+        raise theirs.problem from theirs.problem.__cause__
     except GpdslError:
         return found
     except KeyboardInterrupt:

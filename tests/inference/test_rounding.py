@@ -1,0 +1,86 @@
+"""Searches whose values fail, or are rounded, where their slopes still tell the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference.ascent.lbfgs import ROUNDED, maximise
+
+BENDS = np.array([1000.0, 10.0, 1.0])
+"""Curvatures of a quadratic whose maximum is 0 at 1."""
+
+
+def searched(objective: Any, start: np.ndarray) -> Any:
+    return maximise(objective, start, steps=200, tolerance=1e-8, report=lambda *_: None, size=100.0)
+
+
+def quadratic(x: np.ndarray) -> tuple[float, np.ndarray]:
+    return -0.5 * float(BENDS @ (x - 1.0) ** 2), -BENDS * (x - 1.0)
+
+
+def test_a_search_comes_back_from_where_there_is_no_value() -> None:
+    """Its second trial goes beyond the wall: it is tried again, a third as far, and not next to where it was."""
+    tried = []
+
+    def walled(x: np.ndarray) -> tuple[float, np.ndarray]:
+        tried.append(x)
+        return (np.nan, np.full(3, np.nan)) if x[2] > 1.5 else quadratic(x)
+
+    found = searched(walled, np.array([1.05, 0.5, -20.0]))
+    assert any(x[2] > 1.5 for x in tried)
+    assert found.value == pytest.approx(0.0, abs=1e-6)
+    assert found.message == "converged"
+    assert found.evaluations < 60
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slopes_lead_on_where_values_are_rounded(seed: int) -> None:
+    """Values off by up to 0.1, as single precision has them of nearly singular covariances; slopes by little."""
+    rng = np.random.default_rng(seed)
+
+    def rounded(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = quadratic(x)
+        return value + rng.uniform(-0.1, 0.1), slope + 0.01 * rng.standard_normal(3)
+
+    found = searched(rounded, np.array([0.9, 0.0, -2.0]))
+    assert quadratic(found.point)[0] > -0.15
+    assert found.message in ("converged", ROUNDED)
+    assert found.evaluations < 200
+
+
+def test_values_that_agree_with_slopes_are_left_alone() -> None:
+    """A smooth function that is no quadratic: no evaluation more than SciPy's own search takes."""
+    from scipy.optimize import minimize, rosen, rosen_der
+
+    found = maximise(
+        lambda x: (-float(rosen(x)), -rosen_der(x)), np.array([-1.2, 1.0]), steps=200, tolerance=0.0,
+        report=lambda *_: None, size=1.0,
+    )  # fmt: skip
+    options = {"maxiter": 200, "maxfun": 600, "ftol": 0.0, "gtol": 1e-6, "maxcor": 20}
+    own = minimize(rosen, [-1.2, 1.0], jac=rosen_der, method="L-BFGS-B", options=options)
+    assert found.evaluations == own.nfev
+    np.testing.assert_array_equal(found.point, own.x)
+
+
+@pytest.mark.parametrize("init", [{"ell": 3.0}, {"b": 10.0}])
+def test_single_precision_does_not_stop_half_way(init: dict[str, float]) -> None:
+    """A nearly singular covariance of 40 points: the search ended after two steps, 50 nats below, and converged."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2))
+    data = {"x": x, "y": np.sin(2 * x[:, 0]) + 0.3 * x[:, 1] ** 2 + 0.1 * rng.normal(size=300)}
+    model = gpdsl.compile("""
+        input x : real[2]
+        output y : real
+        param b : positive = 1
+        param ell : positive = 1
+        param sigma : positive = 1
+        latent f(x) ~ GP(0, b * Polynomial(5, offset = 1, ell = ell))
+        y ~ Normal(f, sigma)
+        infer vi: inducing = 40, dtype = float32
+        """)
+    fit = model.fit(data, progress=False, init=init, diagnose="no")
+    assert fit.elbo == pytest.approx(-65.6, abs=0.3)  # what most starts find
