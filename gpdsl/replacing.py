@@ -14,13 +14,13 @@ from typing import IO, Any
 
 
 @contextmanager
-def replacing(target: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+def replacing(target: str | Path, mode: str = "w", lasting: bool = True) -> Iterator[IO[Any]]:
     """A file, open for text ("w", line ends as given) or bytes ("wb"), that takes the place of `target` in the end.
 
     The content is written to a temporary file beside it, which is gone after any failure, an interrupt included. A
     file that was there leaves its permissions to the new one, and a link stays a link: the file it leads to is
-    replaced. When the block has ended, content and name survive a power cut. What is no file (a pipe, a device) is
-    written to as it is. Raises OSError.
+    replaced. When the block has ended, content and name survive a power cut, unless they need not be `lasting`. What is
+    no file (a pipe, a device) is written to as it is. Raises OSError.
     """
     text: dict[str, Any] = {} if "b" in mode else {"newline": "", "encoding": "utf-8"}
     place = os.path.realpath(target)
@@ -35,7 +35,8 @@ def replacing(target: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         with open(temporary, mode.replace("w", "x"), **text) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         if before is not None:
             shutil.copymode(place, temporary)
         os.replace(temporary, place)
@@ -43,7 +44,8 @@ def replacing(target: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         with suppress(OSError):
             os.unlink(temporary)
         raise
-    _keep_name(folder)
+    if lasting:
+        _keep_name(folder)
 
 
 def _status(place: str) -> os.stat_result | None:

@@ -27,9 +27,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kernels": frozenset({"errors", "language", "symbolic", "lowering"}),
     "forward": frozenset({"errors", "language"}),
     "data": frozenset({"errors", "language", "replacing"}),
-    "program": frozenset({"errors", "language", "symbolic", "lowering", "kernels", "forward", "data"}),
+    "program": frozenset({"errors", "replacing", "language", "symbolic", "lowering", "kernels", "forward", "data"}),
 }
-MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program", "replacing"}
+MAY_IMPORT["inference"] = MAY_IMPORT["program"] | {"program"}
 # `Model` and `Fit` are the two faces users hold, and each hands out the other: `model.fit(...)`, `fit.model`.
 MAY_IMPORT["results"] = MAY_IMPORT["inference"] | {"inference", "model", "shown"}
 MAY_IMPORT["simulation"] = MAY_IMPORT["results"] | {"results"}

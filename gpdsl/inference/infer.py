@@ -17,7 +17,7 @@ from gpdsl.inference.attempts import attempt
 from gpdsl.inference.blocks import shards_for
 from gpdsl.inference.carrying import carry
 from gpdsl.inference.diagnosis import diagnose
-from gpdsl.inference.driver import Keep
+from gpdsl.inference.driver import Keep, Plan
 from gpdsl.inference.engines import NATURAL, plan
 from gpdsl.inference.fields.plan import explain_fields, infer_fields
 from gpdsl.inference.fineness import finely
@@ -36,15 +36,7 @@ from gpdsl.inference.sides import from_all_sides
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.program import Program, make_rows
-from gpdsl.program.rows import Rows
 from gpdsl.program.white import notes_on_white
-
-
-def _placed(rows: Rows, options: Options) -> Rows:
-    """The rows on the device, but for memory maps where the engine reads what it needs of them."""
-    if options.engine != "qsgp":
-        return as_arrays(rows, options.dtype)
-    return jax.tree.map(lambda a: a if stays_on_disk(a) else as_arrays(a, options.dtype), rows)
 
 
 def _faulty(program: Program) -> bool:
@@ -86,19 +78,14 @@ def infer(
     known_exact = None if plain or start is not None else exact_parameters(layout.family, program, data, options, infer)
     program = trained(program, choice)
     monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine.name}")
-    numbers: Any = np.arange(data.rows)
-    rows = _placed(replace(make_rows(program, data), numbers=numbers), options)
-    inducing = as_arrays(planned.inducing, options.dtype)
-    parameters = as_arrays(program.parameters.unconstrained(), options.dtype)
-    shards = shards_for(options.devices, layout.dense, program.opaque)
-    rows, count = shards.rows(rows)
-    inducing, parameters = shards.everywhere((inducing, parameters))
+    first = _problem(program, data, options, planned, monitor)
+    if start is not None:
+        first = replace(first, begun_held=start.held, continued=True)
+    inducing, parameters = first.inducing, first.parameters
     for jitter in (0.0,) if choice.exact else jitters_for(options.dtype):
         known = process if inducing and not choice.exact else None
         begun = None if known is None else carry(known, program, parameters, inducing, jitter)
-        problem = Problem(program, rows, count, layout, choice, options, parameters, inducing, jitter, monitor, begun)
-        held = None if start is None else start.held
-        problem = replace(problem, begun_held=held, copies=count - data.rows, continued=start is not None)
+        problem = replace(first, jitter=jitter, begun=begun)
         fresh = start is None and keep is None and plain and engine.name == NATURAL.name
         whole = filled_up(problem) if fresh else problem
         with machine_for(max(map(len, planned.inducing), default=0)):
@@ -106,7 +93,7 @@ def infer(
             result = attempt(whole, engine.fit) if plain else attempt_mixture(problem, engine.fit, known_exact)
             if engine.refined:
                 result = finely(whole, from_all_sides(whole, result, engine.fit), engine.fit)
-            result = result if whole is problem else of_first(result, count)
+            result = result if whole is problem else of_first(result, first.count)
             monitor.ended(result)
         if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
             raise KeyboardInterrupt  # before the first state that is worth anything
@@ -119,10 +106,24 @@ def infer(
             raise GpdslError(
                 "the bound is not a finite number from the first step on: check `init` and the scale of the data"
             )
-        trouble = diagnose(program, parameters, inducing, rows, options.dtype, jitter)
+        trouble = diagnose(program, parameters, inducing, first.rows, options.dtype, jitter)
         if not trouble.matrix:
             break
     raise GpdslError(f"the bound is not a finite number: {trouble.text}")
+
+
+def _problem(program: Program, data: Data, options: Options, planned: Plan, monitor: Monitor) -> Problem:
+    """What is planned, with the rows and the start on the devices; memory maps stay where an engine reads some rows."""
+    numbers: Any = np.arange(data.rows)
+    found = replace(make_rows(program, data), numbers=numbers)
+    on_disk = stays_on_disk if options.engine == "qsgp" else lambda _: False
+    found = jax.tree.map(lambda a: a if on_disk(a) else as_arrays(a, options.dtype), found)
+    shards = shards_for(options.devices, planned.layout.dense, program.opaque)
+    rows, count = shards.rows(found)
+    begin = as_arrays((planned.inducing, program.parameters.unconstrained()), options.dtype)
+    inducing, parameters = shards.everywhere(begin)
+    problem = Problem(program, rows, count, planned.layout, planned.choice, options, parameters, inducing, 0.0, monitor)
+    return replace(problem, copies=count - data.rows)
 
 
 def explained(program: Program, data: Data, options: Options) -> str:

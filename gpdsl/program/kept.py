@@ -13,10 +13,9 @@ import os
 import pickle
 import platform
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -35,6 +34,7 @@ from gpdsl.program import cache as caching
 from gpdsl.program import reuse
 from gpdsl.program.cache import asks_for_brief, jit, says_no
 from gpdsl.program.reuse import Named, Unique, shapes_of
+from gpdsl.replacing import replacing
 
 VARIABLE = "GPDSL_TRACE"
 """The environment variable that asks each process to trace its programs itself."""
@@ -71,7 +71,12 @@ def kept(key: Hashable, arguments: Any, build: Callable[[], Callable[..., Any]])
     return found
 
 
-def on_use(key: Hashable, function: Callable[..., Any], brief: bool = False) -> Callable[..., Any]:
+def on_use(key: Hashable, make: Callable[[], Callable[..., Any]], brief: bool = False) -> Callable[..., Any]:
+    """The function that `make` gives, compiled when it is first called, for all in this process who give this key."""
+    return reuse.reused(key, lambda: _on_use(key, make(), brief))
+
+
+def _on_use(key: Hashable, function: Callable[..., Any], brief: bool) -> Callable[..., Any]:
     """A function compiled, or found on the disk, when it is first called, and again for arguments of other shapes."""
     if _path((key, (), brief)) is None:  # as deep as below: what tells a program is told once
         return jit(function, brief=brief)  # type: ignore[no-any-return]
@@ -262,19 +267,7 @@ def _write(path: Path, program: Any) -> None:
             return
         executable, _, tree = serialize_executable.serialize(program)
         payload = pickle.dumps((executable, jax.tree.unflatten(tree, range(tree.num_leaves))))
-        _put(path, hashlib.sha256(payload).digest() + payload)
+        with replacing(path, "wb", lasting=False) as file:
+            file.write(hashlib.sha256(payload).digest() + payload)
     except Exception:  # noqa: BLE001 (a full disk, a result that is no plain data)
         return
-
-
-def _put(path: Path, content: bytes) -> None:
-    """A file of this content, all at once. Raises OSError where that fails, and leaves nothing of it."""
-    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115 (it stays, under another name)
-    try:
-        with file:
-            file.write(content)
-        os.replace(file.name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(file.name)
-        raise

@@ -19,7 +19,6 @@ from gpdsl.program.joint import Marginals
 from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
-from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.integrals import expected, integrand_in, is_steep, sampled_mean, without
 from gpdsl.results.on_host import polynomial_mean
@@ -129,13 +128,9 @@ class Beliefs:
         marginals alone, and what is compiled outlives these beliefs. Of `few` rows it is compiled briefly.
         """
         shell, components = self.shell(), len(self.weights)
-
-        def build() -> Callable[..., Any]:
-            brief = self.count <= FEW or self.count * components <= few
-            return on_use(known, lambda arrays, *others: function(shell.about(*arrays), *others), brief=brief)
-
+        brief = self.count <= FEW or self.count * components <= few
         known = self.program.known_by, key, self.count, components, self.seed
-        made = reused(known, build)
+        made = on_use(known, lambda: lambda arrays, *others: function(shell.about(*arrays), *others), brief)
         return partial(made, (self.parameters, self.rows, self.marginals))
 
     @cached_property

@@ -40,7 +40,6 @@ from gpdsl.program.cache import precision
 from gpdsl.program.kept import on_use
 from gpdsl.program.parameters import make_parameters
 from gpdsl.program.program import Program, make_program
-from gpdsl.program.reuse import reused
 from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import predicting
@@ -171,8 +170,7 @@ class _Asked:
     def fit(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
         """A fit of what the inference has found."""
         fitted = trained(self.program, choice, predicting)
-        key = "constrain", fitted.known_by
-        constrain = reused(key, lambda: on_use(key, fitted.parameters.constrain))
+        constrain = on_use(("constrain", fitted.known_by), lambda: fitted.parameters.constrain)
         values = constrain(as_arrays(result.parameters, self.options.dtype))
         parameters = {name: np.asarray(values[name]) for name in self.model.declarations.params}
         found = result.integrated

@@ -205,7 +205,6 @@ def _rebuild(
     externals: Mapping[str, ForwardModel],
 ) -> Fit:
     options, choice = read_options(header["options"]), read_choice(header["choice"])
-    check_own(declarations, options, choice)
     program = make_program(
         declarations,
         header["sizes"],
@@ -218,6 +217,7 @@ def _rebuild(
         initial=options.init,
         inducing=options.inducing,
     )
+    check_own(program, options, choice)
     inducing = tuple(_inducing(shape, i, arrays) for i, shape in enumerate(header["inducing"]))
     parameters = {n: arrays[f"parameter.{n}"] for n in declarations.params}
     said, shapes = header.get("inspection"), {n: np.shape(value) for n, value in parameters.items()}

@@ -25,6 +25,7 @@ from gpdsl.language.inducing import per_latent, read_features
 from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.source import MAX_ELEMENTS, Part, Source
+from gpdsl.program.program import Program
 from gpdsl.symbolic.densities import DENSITIES
 
 _ZONE = re.compile(r"[A-Za-z0-9_+:/-]{0,64}")
@@ -195,16 +196,15 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
     return Choice(**{**kept, "weights": weights, **sizes})
 
 
-def check_own(declarations: Declarations, options: Options, choice: Choice) -> None:
+def check_own(program: Program, options: Options, choice: Choice) -> None:
     """That inducing points by name are those of the latents of the model.
 
     Layers have their own numbers without being asked: inner latents other ones than the last.
     """
-    asked, latents = options.inducing, declarations.latents
+    asked, latents = options.inducing, program.declarations.latents
     if isinstance(asked, Mapping):
         need(per_latent(asked, latents) == asked, "options: inducing is not that of the latents")
-    above = any({*each.arguments} & {*latents, *declarations.rows} for each in latents.values())
-    odd = not (above or isinstance(asked, Mapping)) or choice.own.keys() != latents.keys()
+    odd = not (program.inner or isinstance(asked, Mapping)) or choice.own.keys() != latents.keys()
     need(not (choice.own and odd), "choice: own is not that of the latents")
 
 

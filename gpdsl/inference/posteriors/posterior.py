@@ -28,7 +28,6 @@ from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.reuse import reused
 from gpdsl.program.rows import Rows, row_count
 
 if TYPE_CHECKING:
@@ -270,14 +269,13 @@ class Posterior:
                 self.compiled[key] = jit(partial(getattr(self, name), program))
             return self.compiled[key]
 
-        def build() -> Callable[..., Any]:
+        def bare() -> Callable[..., Any]:
             nothing = cast(Any, None)
             bare = replace(self, program=nothing, parameters={}, inducing=(), q=(), weights=nothing, compiled={})
-            return on_use(key, partial(getattr(bare, name), program))
+            return partial(getattr(bare, name), program)
 
         rest = (getattr(self, each.name) for each in fields(self) if each.name not in ARRAYS)
-        key = type(self), name, program.known_by, *rest
-        return reused(key, build)
+        return on_use((type(self), name, program.known_by, *rest), bare)
 
 
 def arrays_of(q: Sequence[Whitened], held: Held | None) -> dict[str, np.ndarray]:
