@@ -38,6 +38,7 @@ def right(normal: Model) -> gpdsl.Calibration:
     return gpdsl.sbc(normal, X, runs=25, points=3, fixed=HELD)
 
 
+@pytest.mark.slow
 def test_exact_inference_with_known_parameters_is_calibrated(right: gpdsl.Calibration) -> None:
     assert right.runs == 25 and not right.doubtful and not right.failures
     assert {name: each.shape for name, each in right.shares.items()} == {"f": (25, 3), "y": (25, 3)}

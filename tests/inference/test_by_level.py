@@ -62,6 +62,7 @@ def test_intercepts_and_slopes_of_counts(monkeypatch: pytest.MonkeyPatch, tmp_pa
     np.testing.assert_array_equal(again.predict(new).mean("y"), one.mean("y"))
 
 
+@pytest.mark.slow
 def test_crossed_levels_are_independent_where_together_they_are_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"site": SITE, "kind": RNG.integers(0, 5, 90), "y": (COUNTS > 1).astype(float)}
     monkeypatch.setattr(engine, "WIDEST", 60)

@@ -79,6 +79,7 @@ def test_draws_reach_farther_than_q_where_its_tails_are_thin() -> None:
     assert abs(np.mean(ratios) - 1) < 0.04  # weighted draws alone have 0.93
 
 
+@pytest.mark.slow
 def test_modes_that_q_never_visits_are_found_from_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     """q of the larger of two latents has half of their standard deviations, and its weights look even."""
     monkeypatch.setattr(engine, "DRAWS", 1024)

@@ -242,6 +242,7 @@ def test_outliers_have_sites_of_negative_precision() -> None:
     assert abs(plain.predict({"x": x}).mean("f")[4]) > 0.5
 
 
+@pytest.mark.slow
 def test_hyperparameters_with_every_sweep_end_where_those_after_convergence_do() -> None:
     data = classes(np.random.default_rng(8), 60)
     text = "input x : real[2]\noutput y : binary\nparam s2 : positive = 2\nparam ell : positive = 1\n"

@@ -102,6 +102,7 @@ def test_latents_of_one_sum_have_points_of_their_own() -> None:
     assert fit.elbo < log_normal(y, both)
 
 
+@pytest.mark.slow
 def test_features_of_one_latent_beside_points_of_another() -> None:
     """As two fits of one latent each, as outputs read one each."""
     known, waves = data(), "fourier(12, over = [-3, 3])"
@@ -135,6 +136,7 @@ def test_a_latent_whose_number_is_open_has_what_the_plan_takes(g: int | None) ->
     assert "inducing: 50 rows of g at most 1500" in said
 
 
+@pytest.mark.slow
 def test_one_number_for_all_is_one_number() -> None:
     """However it is written: the fit is the same to the last bit, and so is what it says."""
     known, model = data(), gpdsl.compile(TWO)
@@ -217,6 +219,7 @@ def test_they_are_kept_in_files(tmp_path: Path) -> None:
         assert again.summary().splitlines()[1:4] == fit.summary().splitlines()[1:4]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_them_goes_on(tmp_path: Path) -> None:
     known, model = data(), gpdsl.compile(TWO)
     asked: dict[str, Any] = {"inducing": {"f": 5, "g": 9}, "checkpoint": tmp_path / "a.gpfit"}
@@ -227,6 +230,7 @@ def test_a_checkpoint_of_them_goes_on(tmp_path: Path) -> None:
         model.fit(known, resume=True, **{**asked, "inducing": {"f": 5, "g": 8}})
 
 
+@pytest.mark.slow
 def test_a_fit_starts_where_another_has_its_points(tmp_path: Path) -> None:
     known, model = data(), gpdsl.compile(TWO)
     first = model.fit(known, inducing={"f": 5, "g": 9}, learn_inducing=True, seed=1)
@@ -248,6 +252,7 @@ def test_a_fit_starts_where_another_has_its_points(tmp_path: Path) -> None:
     np.testing.assert_array_equal(places(apart)[0], places(plain)[0])
 
 
+@pytest.mark.slow
 def test_points_are_shown_of_a_latent_that_has_some() -> None:
     known, model = data(), gpdsl.compile(TWO)
     for asked in ({"f": "fourier(9)", "g": 7}, {"f": 0, "g": 7}):
@@ -309,6 +314,7 @@ y ~ Normal(f, 0.2)
 """
 
 
+@pytest.mark.slow
 def test_layers_have_numbers_of_their_own() -> None:
     known = {"x": np.linspace(-2, 2, 300), "y": np.sin(np.linspace(-6, 6, 300))}
     model = gpdsl.compile(DEEP + "infer vi: inducing h = 7")

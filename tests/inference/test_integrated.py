@@ -277,6 +277,7 @@ def test_densities_of_parameters_become_those_on_the_real_line(line: str, name: 
     assert abs(float(found) - mean) < 1e-4
 
 
+@pytest.mark.slow
 def test_long_tails_take_more_points() -> None:
     """The spread of eight schools, against a grid over it with everything else in closed form."""
     y, se = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])

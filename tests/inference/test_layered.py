@@ -189,6 +189,7 @@ def test_a_fit_that_goes_on_begins_where_the_other_ended(fitted: Any) -> None:
     assert abs(more.elbo - fit.elbo) < 4 * (fit.elbo_se + more.elbo_se) + 0.5
 
 
+@pytest.mark.slow
 def test_inducing_points_take_shorter_steps_than_parameters(fitted: Any) -> None:
     fit, data = fitted
     more = gpdsl.compile(STEP).fit(data, start=fit, steps=10, learning_rate=0.5, progress=False)

@@ -59,6 +59,7 @@ def test_a_network_tells_sides_of_a_fork_apart(fitted: Any) -> None:
     assert density[0] > density[1] + 0.5 and density[2] > density[1] + 0.5
 
 
+@pytest.mark.slow
 def test_a_saved_fit_has_what_the_network_said(fitted: Any, tmp_path: Path) -> None:
     fit, data = fitted
     fit.save(tmp_path / "fit")

@@ -36,6 +36,7 @@ def fit() -> gpdsl.Fit:
 NEW = {"x": np.array([-3.0, 0.1, 0.1001, 0.6, 4.0])}
 
 
+@pytest.mark.slow
 def test_drawn_functions_have_the_joint_law_of_draws_of_all_rows(fit: gpdsl.Fit) -> None:
     """Both are samples: compared within five of their standard errors, latent by latent, with means and covariances."""
     functions, prediction, count = fit.draw_functions(400, seed=3), fit.predict(NEW), 1500

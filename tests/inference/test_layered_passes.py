@@ -134,6 +134,7 @@ def test_a_bound_that_rises_to_the_end_is_noted() -> None:
     assert any("the bound still rises" in note and "steps = 400" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_short_steps_at_the_end_do_not_hide_that_a_bound_rises() -> None:
     """In the last fifth of the steps nothing moves; a fit that goes on from there gains tens of nats."""
     x = np.linspace(-2, 2, 60)

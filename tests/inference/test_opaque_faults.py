@@ -141,6 +141,7 @@ def test_what_a_fit_costs_is_counted_shown_and_told_to_the_callback() -> None:
     assert re.search(r"simulator   3,522 evaluations, [\d,]+/s, \d+% of the time inside", fit.summary())
 
 
+@pytest.mark.slow
 def test_a_penalised_fit_says_how_biased_it_may_be_and_predicts_without_failures() -> None:
     random = np.random.default_rng(1)
 

@@ -71,6 +71,7 @@ def test_latents_and_parameters_have_the_moments_of_weighted_draws(fit: gpdsl.Fi
     assert abs(settings.sd("s") / sd[4] - 1) < 0.15
 
 
+@pytest.mark.slow
 def test_each_draw_has_functions_values_of_its_own() -> None:
     """Predictions through the function are the averages of it over the draws, not its values at one of them."""
     few = {**ASKED, "chains": 2, "draws": 8, "warm_up": 40, "diagnose": "no"}
@@ -100,6 +101,7 @@ def failing(level: np.ndarray) -> np.ndarray:
     return np.where(level > 1.0, np.nan, level)
 
 
+@pytest.mark.slow
 def test_places_where_a_function_fails_have_no_density() -> None:
     model = gpdsl.compile(
         """
@@ -141,6 +143,7 @@ def test_a_budget_that_cannot_pay_for_the_first_draw_is_refused() -> None:
         model.fit(SEEN, **ASKED, evaluations=300)
 
 
+@pytest.mark.slow
 def test_one_chain_with_hardly_a_draw_to_learn_from_goes_on() -> None:
     few = {**ASKED, "chains": 1, "draws": 4, "warm_up": 20, "diagnose": "no"}
     fit = gpdsl.compile(COUNTS, externals={"response": np.exp}).fit(SEEN, **few)
@@ -153,6 +156,7 @@ def test_the_search_is_kept_where_chains_can_begin_nowhere(monkeypatch: pytest.M
     assert fit.settings is None and any("no draw was kept" in note for note in fit.notes)
 
 
+@pytest.mark.slow
 def test_jumps_are_moved_through() -> None:
     """A likelihood that jumps calls nothing, and has no useful derivative."""
     model = gpdsl.compile(

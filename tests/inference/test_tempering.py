@@ -74,6 +74,7 @@ def test_a_beta_of_one_changes_nothing():
     assert plain.elbo == asked.elbo
 
 
+@pytest.mark.slow
 def test_other_searches_end_at_the_same_bound():
     model, told = gpdsl.compile(POISSON + "infer vi: beta = 0.3"), []
     natural = model.fit(DATA, diagnose="no", callback=lambda report: told.append(report.elbo))

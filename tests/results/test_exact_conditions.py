@@ -110,6 +110,7 @@ def test_given_rows_may_leave_out_an_output(second: str) -> None:
     assert found[0] > fit.predict({"x": [8.0]}).mean("v")[0]
 
 
+@pytest.mark.slow
 def test_what_rises_or_falls_with_one_latent_is_exact() -> None:
     """Against the latent where the function has the value; what does neither is drawn."""
     text = """

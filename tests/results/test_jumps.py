@@ -225,6 +225,7 @@ def test_steep_functions_of_a_difference_are_exact() -> None:
     np.testing.assert_allclose(stats.norm.cdf((-np.log(1 / low - 1) / 40 - level[:, 0]) / spread[:, 0]), 0.3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_log_densities_over_two_latents_end_in_single_precision() -> None:
     """Cells were halved until halves agreed to more digits than there are: minutes, and all memory."""
     model = gpdsl.compile("""

@@ -380,6 +380,7 @@ def test_words_of_a_counted_index_are_told_how_to_be_found() -> None:
         fitted(FREE.replace("1..K", "1..3"), np.asarray(["a", "b", "c"])[[0, 1, 2] * 8])
 
 
+@pytest.mark.slow
 def test_truths_are_levels_in_every_container(tmp_path: Path) -> None:
     pd, pa, pl = map(pytest.importorskip, ("pandas", "pyarrow", "polars"))
     text = "index s in 1..S\ninput side : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 3)\n"

@@ -152,6 +152,7 @@ def test_a_budget_is_obeyed_and_its_price_stated(fits: Callable) -> None:
     assert errors[0] > 2 * errors[1] > 2 * errors[2]
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_is_said(fits: Callable) -> None:
     fit, _ = fits(kinked)
     with pytest.warns(GpdslWarning, match=r"evaluations = 192 are too few .* in \d+ rows: `error` says by how much"):

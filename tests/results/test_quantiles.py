@@ -111,6 +111,7 @@ def test_the_search_ends_at_the_place_whatever_the_bracket(
     assert invert(cdf, p, low, high)[0] == pytest.approx(expected(p), rel=1e-11, abs=0.0)
 
 
+@pytest.mark.slow
 def test_of_what_rises_in_all_settings_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """With integrated parameters, also of one that the quantity reads: no search asks setting by setting."""
     model = gpdsl.compile("""

@@ -60,6 +60,7 @@ def test_few_rows_are_the_exact_gp_where_nobody_chose_a_basis(data: dict[str, np
     assert "hyperparameters from 80 rows first" in model.explain(data, engine="qsgp")
 
 
+@pytest.mark.slow
 def test_many_rows_and_choices_of_features_take_fourier_features(data: dict[str, np.ndarray]) -> None:
     rows = np.arange(1001.0)
     model = gpdsl.compile(TEXT)
