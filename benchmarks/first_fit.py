@@ -34,6 +34,7 @@ SUITES = {
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",
     "diagnosis": "what the diagnosis of a summary finds in fits that are sick on purpose, and in healthy ones",
     "full_bayes": "parameters integrated over beside NUTS over parameters and latents",
+    "posteriordb": "parameters integrated over, and chains, beside reference draws of posteriordb and NUTS",
     "predictions": "seconds of predictions of 1000 rows: the first, the next, intervals",
     "startup": "seconds from the command line to the first optimisation step",
 }

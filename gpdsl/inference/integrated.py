@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 import jax
@@ -14,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Shaped
 
 from gpdsl.inference.ascent.lbfgs import flat
+from gpdsl.inference.log_joint import log_prior, log_volume
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
@@ -47,6 +47,9 @@ class Profile(Protocol):
 
     def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
         """Value, log priors of parameters included, and gradient; a value that is not finite where there is none."""
+
+    def value(self, learnt: Learnt) -> float:
+        """The value alone, at a place whose posterior may be asked for later."""
 
     def at(self, learnt: Learnt) -> Result:
         """The posterior of the latents there."""
@@ -195,34 +198,14 @@ class Explored:
             value, slope = value + float(more), slope + np.asarray(widening, float)
         return (value if np.isfinite(value) else -np.inf), slope
 
-
-def log_prior(program: Program, learnt: Learnt) -> Array:
-    """Log density of the parameters that have priors, of their numbers on the real line."""
-    return program.log_prior(program.parameters.constrain(dict(learnt))) + log_volume(program, learnt)
-
-
-def log_volume(program: Program, learnt: Learnt) -> Array:
-    """log |d theta / d u| of the parameters that have priors: densities of theta become those of u."""
-    total = jnp.zeros(())
-    for name in sorted(name for name in learnt if name in program.priors):
-        if not (bijector := program.parameters.bijectors[name]).vector:  # element by element
-            slope = jax.jvp(bijector.forward, (learnt[name],), (jnp.ones_like(learnt[name]),))[1]
-            total += jnp.sum(jnp.log(jnp.abs(slope)))
-            continue
-        slopes = jax.jacfwd(partial(_measured, program, name))(learnt[name])
-        total += jnp.linalg.slogdet(slopes.reshape(slopes.shape[0], -1))[1]
-    return total
-
-
-def _measured(program: Program, name: str, numbers: Array) -> Array:
-    """What the prior of a parameter is a density of: its elements, all but the last of a simplex, as the others
-    determine it, or those of the correlation matrix of a factor."""
-    values = program.parameters.bijectors[name].forward(numbers)
-    constraint = program.declarations.params[name].constraint
-    if constraint != "correlation_factor":
-        return jnp.ravel(values[..., :-1] if constraint == "simplex" else values)
-    rows, columns = np.tril_indices(values.shape[-1], -1)
-    return jnp.ravel((values @ jnp.swapaxes(values, -1, -2))[..., rows, columns])
+    def value(self, at: Float[np.ndarray, " d"]) -> float:
+        """The value alone."""
+        self.count(1)
+        vector = jnp.asarray(at)
+        value = self.profile.value(self.learnt(vector))
+        if self._volume is not None:
+            value += float(self._volume(vector)[0])
+        return value if np.isfinite(value) else -np.inf
 
 
 def integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
@@ -324,7 +307,7 @@ class Drawn:
         drawn = source.points(uniform)
         own = np.asarray(self._measured(drawn), float)
         sound = np.all(np.isfinite(own), axis=1)  # a prior may reach beyond the largest number
-        values = [self.density(each)[0] if well else -np.inf for each, well in zip(drawn, sound, strict=True)]
+        values = [self.density.value(each) if well else -np.inf for each, well in zip(drawn, sound, strict=True)]
         self.points, self.values = np.concatenate([self.points, drawn]), np.concatenate([self.values, values])
         self._own.append(np.where(sound[:, None], own, 0.0))
         self.sources.append((source, len(drawn)))
@@ -370,7 +353,7 @@ def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tupl
     The curvature is that of differences over most of a standard deviation: at the mode itself there may be a kink.
     """
     units = np.eye(len(mode))
-    scales = np.array([min(reach(density, mode, top, side * unit) for side in (-1, 1)) for unit in units])
+    scales = np.array([min(reach(density.value, mode, top, side * unit) for side in (-1, 1)) for unit in units])
     scales = np.minimum(scales, density.widest)
     differences = [_slope(density, mode, STEP * scale * unit) for scale, unit in zip(scales, units, strict=True)]
     scaled = -np.asarray(differences) * scales * scales[:, None]
@@ -381,7 +364,7 @@ def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tupl
     for place, axis in enumerate(axes.T):
         most = np.min(density.widest / np.maximum(np.abs(axis), 1e-300))
         for side, sign in enumerate((-1, 1)):
-            found = reach(density, mode, top, sign * axis)
+            found = reach(density.value, mode, top, sign * axis)
             widths[side, place] = min(found, most)
             if found > most:
                 open_ended.append(density.most_moved(axis))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
@@ -161,3 +163,35 @@ def _own_root(group: Group, root: Float[Array, "1 latents M D"]) -> Float[Array,
     if group.per_row:
         return jnp.sqrt(jnp.sum(root**2, axis=-1, keepdims=True))
     return jnp.linalg.cholesky(root @ jnp.swapaxes(root, -1, -2))
+
+
+# Densities of parameters on the real line.
+
+
+def log_prior(program: Program, learnt: Learnt) -> Array:
+    """Log density of the parameters that have priors, of their numbers on the real line."""
+    return program.log_prior(program.parameters.constrain(dict(learnt))) + log_volume(program, learnt)
+
+
+def log_volume(program: Program, learnt: Learnt) -> Array:
+    """log |d theta / d u| of the parameters that have priors: densities of theta become those of u."""
+    total = jnp.zeros(())
+    for name in sorted(name for name in learnt if name in program.priors):
+        if not (bijector := program.parameters.bijectors[name]).vector:  # element by element
+            slope = jax.jvp(bijector.forward, (learnt[name],), (jnp.ones_like(learnt[name]),))[1]
+            total += jnp.sum(jnp.log(jnp.abs(slope)))
+            continue
+        slopes = jax.jacfwd(partial(_measured, program, name))(learnt[name])
+        total += jnp.linalg.slogdet(slopes.reshape(slopes.shape[0], -1))[1]
+    return total
+
+
+def _measured(program: Program, name: str, numbers: Array) -> Array:
+    """What the prior of a parameter is a density of: its elements, all but the last of a simplex, as the others
+    determine it, or those of the correlation matrix of a factor."""
+    values = program.parameters.bijectors[name].forward(numbers)
+    constraint = program.declarations.params[name].constraint
+    if constraint != "correlation_factor":
+        return jnp.ravel(values[..., :-1] if constraint == "simplex" else values)
+    rows, columns = np.tril_indices(values.shape[-1], -1)
+    return jnp.ravel((values @ jnp.swapaxes(values, -1, -2))[..., rows, columns])

@@ -241,15 +241,16 @@ def over_prior(
     widths = np.stack([near[1], near[1]])
     for place in np.flatnonzero(known):
         unit = np.eye(len(mode))[place]
-        widths[:, place] = [min(reach(prior, mode, top, side * unit), WIDEST_PRIOR) for side in (-1, 1)]
+        alone = lambda at: prior(at)[0]  # noqa: E731
+        widths[:, place] = [min(reach(alone, mode, top, side * unit), WIDEST_PRIOR) for side in (-1, 1)]
     return Split(mode, np.eye(len(mode)), *(WIDER * widths))
 
 
-def reach(density: Density, mode: np.ndarray, top: float, direction: np.ndarray) -> float:
-    """Standard deviations along a direction, in its own length: where the density has fallen by about a nat."""
+def reach(value: Callable[[np.ndarray], float], mode: np.ndarray, top: float, direction: np.ndarray) -> float:
+    """Standard deviations along a direction, in its own length: where a log density has fallen by about a nat."""
     at = ASIDE
     for _ in range(TRIES):
-        fall = top - density(mode + at * direction)[0]
+        fall = top - value(mode + at * direction)
         if not fall < FALL[1]:
             at *= 0.5
         elif fall < FALL[0]:

@@ -156,6 +156,10 @@ class SummedProfile:
         value, back = self._value(dict(learnt), *self.held)
         return float(value), back
 
+    def value(self, learnt: Learnt) -> float:
+        """The same, without the gradient, which is cheap here."""
+        return self(learnt)[0]
+
     def at(self, learnt: Learnt, value: float = np.nan) -> Result:
         """The posterior there."""
         mean, root = as_numpy(self._ended(dict(learnt), *self.held))

@@ -14,7 +14,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.integrated import log_volume
+from gpdsl.inference.log_joint import log_volume
 from gpdsl.inference.smoothing import generalised_pareto, smoothed
 from gpdsl.program.program import make_program
 from gpdsl.results.settings import PREDICTED

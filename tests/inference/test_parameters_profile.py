@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpdsl.inference.integrated import log_volume
+from gpdsl.inference.log_joint import log_volume
 from gpdsl.inference.over_parameters.profile import ParametersProfile
 from tests.inference.problems import problem_of
 

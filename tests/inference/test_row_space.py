@@ -209,9 +209,9 @@ def test_the_bound_is_as_accurate_as_the_last_gain_asks_for(monkeypatch: pytest.
     class Told:
         def __init__(self, *_: Any) -> None: ...
 
-        def __call__(self, point: Any, sites: Any, given: Any, normals: Any, tolerance: float, most: int) -> Any:
+        def __call__(self, point: Any, sites: Any, given: Any, normals: Any, tolerance: float, *rest: Any) -> Any:
             asked.append(tolerance)
-            assert (point, sites, normals, most) == ("point", "sites", "normals", 7)
+            assert (point, sites, normals, *rest) == ("point", "sites", "normals", 7, True)
             return values[len(asked) - 1], None, sites, True
 
     monkeypatch.setattr(profiled, "Ascent", Told)
@@ -219,7 +219,7 @@ def test_the_bound_is_as_accurate_as_the_last_gain_asks_for(monkeypatch: pytest.
     fixed: Any = "rows", "held", None, 1e-6
     start: Any = SimpleNamespace(point=None, sites=None)
     ascend: Any = profiled._between_programs(SimpleNamespace(), start, fixed)  # type: ignore[arg-type]
-    found = [ascend("point", "sites", "normals", None, 7)[0] for _ in values]
+    found = [ascend("point", "sites", "normals", None, 7, True)[0] for _ in values]
     np.testing.assert_array_equal(found, values)
     assert asked == pytest.approx([1e-8, 1e-8, 30e-4, 1e-8, 1e-8, 1e-4], rel=1e-12)
 

@@ -270,6 +270,10 @@ class ExactProfile:
         """Log evidence, log priors included, and gradient."""
         return self.evidence(learnt)
 
+    def value(self, learnt: Learnt) -> float:
+        """The same, without the gradient."""
+        return self.evidence(learnt, False)[0]
+
     def at(self, learnt: Learnt) -> Result:
         """The posterior there, which takes no evidence: its value is left out."""
         return _finished(self.problem, self.system, Outcome(learnt, np.nan, "", 0))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,13 @@ Evidence = Callable[[Learnt], tuple[float, Learnt]]
 """Log evidence, with the log priors of parameters, and its gradient, at unconstrained parameters."""
 
 
+class Evaluated(Protocol):
+    """Evidence whose value may be asked for alone; the gradient is then no number of its own."""
+
+    def __call__(self, learnt: Learnt, sloped: bool = True) -> tuple[float, Learnt]:
+        """At unconstrained parameters."""
+
+
 @dataclass(frozen=True)
 class Solved:
     """Values with one B: their share of the log evidence without the constant, alpha, and B^-1 in one triangle."""
@@ -46,7 +53,7 @@ class Solved:
     inverse: Float[np.ndarray, "... values values"]
 
 
-def evidence_of(problem: Problem, system: System) -> Evidence:
+def evidence_of(problem: Problem, system: System) -> Evaluated:
     """The function to maximise, compiled for the backend in use."""
     between = jax.default_backend() == "cpu" and system.grid is None
     return _between_programs(problem, system) if between else one_program(problem, system)
@@ -67,7 +74,7 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
 # --- on a CPU ---------------------------------------------------------------------------------------------------
 
 
-def _between_programs(problem: Problem, system: System) -> Evidence:
+def _between_programs(problem: Problem, system: System) -> Evaluated:
     rows, start = problem.rows, problem.parameters
     ahead = problem.shared(_forward, start, rows, context=system, fused=True)
     sizes = [(len(part.rows), part.width) for part in system.parts]
@@ -75,8 +82,10 @@ def _between_programs(problem: Problem, system: System) -> Evidence:
     vectors = [jax.ShapeDtypeStruct(shape.shape[:2], shape.dtype) for shape in shapes]
     back = problem.shared(_backward, start, rows, vectors, shapes, context=system, fused=True) if start else None
 
-    def evidence(learnt: Learnt) -> tuple[float, Learnt]:
+    def evidence(learnt: Learnt, sloped: bool = True) -> tuple[float, Learnt]:
         matrices, vectors, constant = ahead(learnt, rows)
+        if not sloped:
+            return float(constant) + sum(map(_value_of_sets, matrices, vectors)), learnt
         solved = [_solve_sets(*each) for each in zip(matrices, vectors, strict=True)]
         if any(each is None for each in solved):
             return float("nan"), learnt
@@ -112,6 +121,19 @@ def _solve_sets(signals: Float[Array, "sets values values"], z: Float[Array, "se
         found.append(solved)
     alphas, inverses = [each.alpha for each in found], [each.inverse for each in found]
     return Solved(sum(each.value for each in found), _stacked(alphas), _stacked(inverses))
+
+
+def _value_of_sets(signals: Float[Array, "sets values values"], z: Float[Array, "sets values"]) -> float:
+    """The value alone of `solve`, of all sets; NaN where one has none."""
+    total = 0.0
+    for signal, right in zip(np.asarray(signals), np.asarray(z), strict=True):
+        factor = factorised(signal)
+        if factor is None:
+            return float("nan")
+        (trtrs,) = get_lapack_funcs(("trtrs",), (factor,))
+        half, _ = trtrs(factor, right, lower=1)
+        total += -0.5 * float(half @ half) - float(np.sum(np.log(np.diagonal(factor))))
+    return total
 
 
 def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -161,12 +183,12 @@ def triangle_slope(
 # --- elsewhere --------------------------------------------------------------------------------------------------
 
 
-def one_program(problem: Problem, system: System) -> Evidence:
+def one_program(problem: Problem, system: System) -> Evaluated:
     """Factorisation and inverse in the compiled program: what accelerators run."""
     rows = problem.rows
     compiled = problem.shared(_with_slopes, problem.parameters, rows, context=system)
 
-    def evidence(learnt: Learnt) -> tuple[float, Any]:
+    def evidence(learnt: Learnt, sloped: bool = True) -> tuple[float, Any]:
         found, gradient = compiled(learnt, rows)
         return float(found), gradient
 

@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Shaped
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.images import Images
-from gpdsl.inference.integrated import STATISTICS, log_volume
-from gpdsl.inference.log_joint import Learnt, LogJoint
+from gpdsl.inference.integrated import STATISTICS
+from gpdsl.inference.log_joint import Learnt, LogJoint, log_volume
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Result, as_numpy
 

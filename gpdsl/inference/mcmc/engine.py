@@ -17,8 +17,8 @@ from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_evidence
 from gpdsl.inference.images import images_of
-from gpdsl.inference.integrated import Integrated, log_volume
-from gpdsl.inference.log_joint import LogJoint, jumping
+from gpdsl.inference.integrated import Integrated
+from gpdsl.inference.log_joint import LogJoint, jumping, log_volume
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.chains import (
     Chains,

@@ -50,12 +50,20 @@ PATIENCE, FIRST_PATIENCE = 50, 200
 More the first time: the program of Newton's method has to be compiled then, which costs as much as hundreds of them.
 """
 
-Compute = Callable[[Any, Sites, Any], tuple[Array, Any, Sites, bool]]
-"""Bound, gradient, sites, and whether these settled, from a point, sites, and how far latents are coupled."""
+EXPLORED = 1e-3
+"""Nats to which the bound is maximised over q where its value alone is asked for: it is mostly 1e-5 off."""
+
+KEPT_NUMBERS = 20_000_000
+"""Numbers of sites that are kept of values of the bound, for posteriors that may be asked for at the same places."""
+
+Compute = Callable[..., tuple[Array, Any, Sites, bool]]
+"""Bound, gradient, sites, and whether these settled, from a point, sites, how far latents are coupled, and whether
+there has to be a gradient."""
 
 Ascended = tuple[Array, Any, Sites, Array | bool]
-Ascend = Callable[[Any, Sites, Any, Array, int], Ascended]
-"""The same from a point, sites, samples, how far latents are coupled, and a number of iterations."""
+Ascend = Callable[[Any, Sites, Any, Array, int, bool], Ascended]
+"""The same from a point, sites, samples, how far latents are coupled, a number of iterations, and whether the gradient
+is asked for."""
 
 
 class ProfiledSearch:
@@ -103,23 +111,39 @@ class SitesProfile:
         begin = Best(outer_point(self.problem, *known), start_sites(self.problem))
         self.compute, _ = _compiled(self.problem, begin)
         self.sites, self.highest = begin.sites, -np.inf
+        self._seen: dict[bytes, tuple[Sites, float]] = {}
+        self._room = KEPT_NUMBERS // sum(leaf.size for leaf in jax.tree.leaves(begin.sites))
         if problem.program.coupled and not problem.program.conjugate:
             self.sites = self.compute(begin.point, begin.sites, jnp.asarray(0.0))[2]
 
     def __call__(self, learnt: Mapping[str, Array]) -> tuple[float, Mapping[str, Array]]:
         """The bound, log priors included, and its gradient; q starts at the best one so far."""
-        value, gradient, sites, _ = self._at(learnt)
-        if np.isfinite(value) and value > self.highest:
-            self.sites, self.highest = sites, float(value)
-        return float(value), gradient["parameters"]
+        value, sites, gradient = self._at(learnt, True)
+        return value, gradient["parameters"]
+
+    def value(self, learnt: Mapping[str, Array]) -> float:
+        """The bound alone."""
+        value, sites, _ = self._at(learnt, False)
+        if len(self._seen) < self._room:
+            self._seen[_key(learnt)] = sites, value
+        return value
 
     def at(self, learnt: Mapping[str, Array]) -> Result:
         """The best q there."""
-        value, _, sites, _ = self._at(learnt)
-        return at_sites(self.problem, {"parameters": dict(learnt), "inducing": []}, sites, float(value))
+        sites, value = self._seen.get(_key(learnt)) or self._at(learnt, False)[1::-1]
+        return at_sites(self.problem, {"parameters": dict(learnt), "inducing": []}, sites, value)
 
-    def _at(self, learnt: Mapping[str, Array]) -> tuple[Array, Any, Sites, bool]:
-        return self.compute({"parameters": dict(learnt), "inducing": []}, self.sites, jnp.asarray(1.0))
+    def _at(self, learnt: Mapping[str, Array], sloped: bool) -> tuple[float, Sites, Any]:
+        point = {"parameters": dict(learnt), "inducing": []}
+        found, gradient, sites, _ = self.compute(point, self.sites, jnp.asarray(1.0), sloped)
+        value = float(found)
+        if np.isfinite(value) and value > self.highest:
+            self.sites, self.highest = sites, value
+        return value, sites, gradient
+
+
+def _key(learnt: Mapping[str, Array]) -> bytes:
+    return b"".join(np.asarray(learnt[name]).tobytes() for name in sorted(learnt))
 
 
 def at_sites(problem: Problem, point: Any, sites: Sites, value: float, error: float = 0.0) -> Result:
@@ -138,28 +162,30 @@ def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Si
     ascend = _between_programs(problem, start, fixed) if in_row_space(problem) else _one_program(problem, start, fixed)
     on_ridges = problem.compiling(_on_ridges(problem), brief=problem.brief)
 
-    def compute(point: Any, sites: Sites, coupling: Array) -> tuple[Array, Any, Sites, bool]:
+    def compute(point: Any, sites: Sites, coupling: Array, sloped: bool = True) -> tuple[Array, Any, Sites, bool]:
         nonlocal patience
-        *found, settled = ascend(point, sites, normals, coupling, patience)
+        *found, settled = ascend(point, sites, normals, coupling, patience, sloped)
         if ridges and not settled:
             patience = PATIENCE
             sites, settled = on_ridges(point, found[-1], *fixed, coupling)
-            *found, _ = ascend(point, sites, normals, coupling, AS_IT_IS)
+            *found, _ = ascend(point, sites, normals, coupling, AS_IT_IS, sloped)
         return *found, bool(settled) or not ridges
 
     def bound(point: Any, sites: Sites, normals: Any) -> Array:
-        return ascend(point, sites, normals, jnp.asarray(1.0), AS_IT_IS)[0]
+        return ascend(point, sites, normals, jnp.asarray(1.0), AS_IT_IS, True)[0]
 
     return compute, bound
 
 
 def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
-    rest = *fixed, jnp.asarray(1.0), None, jnp.asarray(INNER_ITERATIONS)
+    numbers = jnp.asarray(INNER_ITERATIONS), jnp.asarray(_tolerance(problem)), jnp.asarray(True)
+    rest = *fixed, jnp.asarray(1.0), None, *numbers
     ascended = problem.shared(_ascended, start.point, start.sites, *rest, brief=problem.brief)
     rows, held, _, jitter = fixed
 
-    def ascend(point: Any, sites: Sites, normals: Any, coupling: Array, iterations: int) -> Ascended:
-        return ascended(point, sites, rows, held, normals, jitter, coupling, None, jnp.asarray(iterations))
+    def ascend(point: Any, sites: Sites, normals: Any, coupling: Array, most: int, sloped: bool) -> Ascended:
+        asked = jnp.asarray(most), jnp.asarray(_accuracy(problem, sloped)), jnp.asarray(sloped)
+        return ascended(point, sites, rows, held, normals, jitter, coupling, None, *asked)
 
     return ascend
 
@@ -171,10 +197,10 @@ def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
     loop = Ascent(problem, _place, start.point, start.sites, given, normals)
     highest, gain = -np.inf, 0.0
 
-    def ascend(point: Any, sites: Sites, normals: Any, _: Array, iterations: int) -> Ascended:
+    def ascend(point: Any, sites: Sites, normals: Any, _: Array, iterations: int, sloped: bool) -> Ascended:
         nonlocal highest, gain
-        accurate = max(_tolerance(problem), SHARE * gain)
-        found = loop(point, sites, given, normals, accurate, iterations)
+        accurate = max(_accuracy(problem, sloped), SHARE * gain)
+        found = loop(point, sites, given, normals, accurate, iterations, sloped)
         value = float(found[0])
         gain = max(value - highest, 0.0) if np.isfinite(highest) else 0.0
         highest = max(highest, value) if np.isfinite(value) else highest
@@ -257,6 +283,11 @@ def _tolerance(problem: Problem) -> float:
     return max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12) * problem.count
 
 
+def _accuracy(problem: Problem, sloped: bool) -> float:
+    """Gradients, whose differences are curvatures, take q at its best."""
+    return _tolerance(problem) if sloped else max(_tolerance(problem), EXPLORED)
+
+
 def _on_ridges(problem: Problem) -> Callable[..., tuple[Sites, Array]]:
     """Sites by Newton's method, and whether they have settled; without the bound's gradient it compiles sooner."""
 
@@ -283,9 +314,12 @@ def _ascended(problem: Problem, _: Any) -> Callable[..., tuple[Array, Any, Sites
         coupling: Any,
         surrogate: Any = None,
         iterations: Any = INNER_ITERATIONS,
+        accurate: Any = None,
+        sloped: Any = None,
     ) -> tuple[Array, Any, Sites, Array]:
         setting = setting_of(problem, point, held, rows, jitter)
-        progress = refine(setting, sites, normals, _tolerance(problem), iterations, coupling, surrogate)
+        accurate = _tolerance(problem) if accurate is None else accurate
+        progress = refine(setting, sites, normals, accurate, iterations, coupling, surrogate)
         refined = jax.lax.stop_gradient(progress.sites)
 
         def bound(at: Any) -> Array:
@@ -293,7 +327,11 @@ def _ascended(problem: Problem, _: Any) -> Callable[..., tuple[Array, Any, Sites
 
         if not jax.tree.leaves(point):
             return progress.elbo, point, refined, progress.done
-        value, gradient = jax.value_and_grad(bound)(point)
+        if sloped is None:
+            value, gradient = jax.value_and_grad(bound)(point)
+        else:
+            alone = lambda at: (progress.elbo + setting.log_prior, jax.tree.map(jnp.zeros_like, at))  # noqa: E731
+            value, gradient = jax.lax.cond(sloped, jax.value_and_grad(bound), alone, point)
         return value, gradient, refined, progress.done
 
     return objective

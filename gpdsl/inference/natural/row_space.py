@@ -229,9 +229,17 @@ class Ascent:
         self._gradient = compiled("gradient", *gradient, fused=True) if jax.tree.leaves(start) else None
 
     def __call__(
-        self, point: Any, sites: Sites, given: Given, normals: Any, tolerance: float, iterations: int
+        self,
+        point: Any,
+        sites: Sites,
+        given: Given,
+        normals: Any,
+        tolerance: float,
+        iterations: int,
+        sloped: bool = True,
     ) -> tuple[Array, Any, Sites, bool]:
-        """Bound, gradient, sites, and whether these settled. Without leaves in the point there is no gradient."""
+        """Bound, gradient, sites, and whether these settled. Without leaves in the point there is no gradient, nor
+        where none is asked for."""
         matrices, log_prior, progress, trial, weights = self._begin(point, sites, given)
         priors, best = [np.asarray(matrix) for matrix in matrices], self._unknown
         if not all(is_covariance(each) for matrices in priors for each in matrices):
@@ -242,7 +250,7 @@ class Ascent:
             progress, trial, weights, value = self._step(point, given, normals, tolerance, *known)
             best = found if float(value) == float(progress.elbo) else best
         gradient = point
-        if self._gradient is not None and best is not self._unknown:
+        if sloped and self._gradient is not None and best is not self._unknown:
             gradient = self._gradient(point, given, normals, best.moments, best.slopes)
         whole: Any = np.asarray(progress.elbo) + np.asarray(log_prior)
         return whole, gradient, progress.sites, bool(progress.done)

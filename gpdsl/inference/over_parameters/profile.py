@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.joint import initial_state
 from gpdsl.inference.driver import whole_bound
-from gpdsl.inference.integrated import log_volume
+from gpdsl.inference.log_joint import log_volume
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.program.rows import Rows
 
@@ -38,6 +38,10 @@ class ParametersProfile:
         """The value and its gradient."""
         value, gradient = self._slope(dict(learnt), self.rows)
         return float(value), gradient
+
+    def value(self, learnt: Learnt) -> float:
+        """The value, without the gradient, which is cheap here."""
+        return self(learnt)[0]
 
     def several(
         self, learnt: Mapping[str, np.ndarray]
