@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import jax
@@ -12,8 +13,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Shaped
 
-from gpdsl.inference.ascent.lbfgs import flat
-from gpdsl.inference.log_joint import log_prior, log_volume
+from gpdsl.inference.ascent.lbfgs import flat, unflat
+from gpdsl.inference.log_joint import at_places, log_prior, log_volume, vectorised
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
@@ -153,14 +154,14 @@ class Explored:
 
     def __init__(self, program: Program, profile: Profile, start: Learnt, report: Callable[[int, int], None]) -> None:
         declared = program.declarations.params
-        self.learnt = ravel_pytree(as_arrays(dict(start), jnp.result_type(float)))[1]
+        self.learnt = partial(unflat, as_arrays(dict(start), jnp.result_type(float)))
         real = {n for n in start if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
         self.widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in start.items()})
         self.start, self.profile, self.report = flat(dict(start)), profile, report
         self.evaluations = 0
-        volume = jax.jit(jax.value_and_grad(lambda vector: log_volume(program, self.learnt(vector))))
-        self._volume = volume if program.priors else None
-        self._prior = jax.jit(jax.value_and_grad(lambda vector: log_prior(program, self.learnt(vector))))
+        self._volume = vectorised(program, start, log_volume, jax.value_and_grad) if program.priors else None
+        self._prior = vectorised(program, start, log_prior, jax.value_and_grad)
+        self._volumes = vectorised(program, start, log_volume, jax.vmap) if program.priors else None
         self.known = flat({n: np.full(np.shape(v), n in program.priors) for n, v in start.items()}).astype(bool)
         """Which numbers belong to parameters with priors."""
         positive = {n for n in start if declared[n].constraint == "positive" and declared[n].upper is None}
@@ -169,12 +170,12 @@ class Explored:
 
     def most_moved(self, direction: Float[np.ndarray, " d"]) -> str:
         """The parameter that moves most, as far as it may."""
-        moved = self.learnt(jnp.asarray(direction / self.widest))
+        moved = self.learnt(direction / self.widest)
         return max(moved, key=lambda name: float(np.max(np.abs(moved[name]))))
 
     def prior(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
         """The log prior density on the real line, and its gradient."""
-        value, slope = self._prior(jnp.asarray(at))
+        value, slope = self._prior(at)
         return float(value), np.asarray(slope, float)
 
     @property
@@ -190,22 +191,24 @@ class Explored:
     def __call__(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
         """Value and gradient; -inf where the evidence has no finite value."""
         self.count(1)
-        vector = jnp.asarray(at)
-        found, gradient = self.profile(self.learnt(vector))
+        found, gradient = self.profile(self.learnt(at))
         value, slope = float(found), flat(dict(gradient))
         if self._volume is not None:
-            more, widening = self._volume(vector)
+            more, widening = self._volume(at)
             value, slope = value + float(more), slope + np.asarray(widening, float)
         return (value if np.isfinite(value) else -np.inf), slope
 
     def value(self, at: Float[np.ndarray, " d"]) -> float:
         """The value alone."""
-        self.count(1)
-        vector = jnp.asarray(at)
-        value = self.profile.value(self.learnt(vector))
-        if self._volume is not None:
-            value += float(self._volume(vector)[0])
-        return value if np.isfinite(value) else -np.inf
+        return float(self.values(at[None])[0])
+
+    def values(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Values alone, one after the other."""
+        found = np.zeros(len(points)) if self._volumes is None else at_places(self._volumes, points)
+        for place, each in enumerate(points):
+            self.count(1)
+            found[place] += self.profile.value(self.learnt(each))
+        return np.where(np.isfinite(found), found, -np.inf)
 
 
 def integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
@@ -238,13 +241,13 @@ def integrate(
     density = Explored(program, profile, start, report)
     mode, top = mode_of(density, density.start)
     split, open_ended = _split(density, mode, top)
-    drawn = Drawn(density, _measured_by(program, density, [name for name in start if name not in open_ended]))
+    drawn = Drawn(density, _measured_by(program, start, [name for name in start if name not in open_ended]))
     drawn.add(split, uniform_points(len(mode), points_of(len(mode)), seed, 0))
     weights, shape, error = _more(drawn, split, mode, seed)
     effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
     kept = (weights > LEAST * weights.max()) | (parts > LEAST * parts.max())
     chosen = weights[kept] / weights[kept].sum()
-    results = tuple(profile.at(density.learnt(jnp.asarray(each))) for each in drawn.points[kept])
+    results = tuple(profile.at(density.learnt(each)) for each in drawn.points[kept])
     about = (
         f"over {len(chosen)} settings of the parameters, worth {effective:.0f}, Pareto k {shape:.2f}, "
         f"standard deviations within {100 * error:.0f}%"
@@ -283,20 +286,20 @@ def _more(
     return weights, shape, error
 
 
-def _measured_by(program: Program, density: Explored, names: Sequence[str]) -> Callable[[np.ndarray], Array]:
+def _measured_by(program: Program, start: Learnt, names: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
     """Values of parameters in their own units, all in a row, at points."""
 
-    def measured(point: Array) -> Array:
-        known = program.parameters.constrain(density.learnt(point))
+    def measured(program: Program, learnt: Learnt) -> Array:
+        known = program.parameters.constrain(dict(learnt))
         return ravel_pytree({name: known[name] for name in names})[0]
 
-    return jax.jit(jax.vmap(measured))
+    return partial(at_places, vectorised(program, start, measured, jax.vmap, *names))
 
 
 class Drawn:
     """Points so far, the densities that they were drawn from, their values, and the parameters in their own units."""
 
-    def __init__(self, density: Explored, measured: Callable[[np.ndarray], Array]) -> None:
+    def __init__(self, density: Explored, measured: Callable[[np.ndarray], np.ndarray]) -> None:
         self.density, self._measured = density, measured
         self.points, self.values = np.zeros((0, len(density.start))), np.zeros(0)
         self.sources: list[tuple[Proposal, int]] = []
@@ -305,9 +308,10 @@ class Drawn:
     def add(self, source: Proposal, uniform: Float[np.ndarray, "n d"]) -> None:
         """As many from a density as there are uniform numbers."""
         drawn = source.points(uniform)
-        own = np.asarray(self._measured(drawn), float)
+        own = self._measured(drawn)
         sound = np.all(np.isfinite(own), axis=1)  # a prior may reach beyond the largest number
-        values = [self.density.value(each) if well else -np.inf for each, well in zip(drawn, sound, strict=True)]
+        values = np.full(len(drawn), -np.inf)
+        values[sound] = self.density.values(drawn[sound])
         self.points, self.values = np.concatenate([self.points, drawn]), np.concatenate([self.values, values])
         self._own.append(np.where(sound[:, None], own, 0.0))
         self.sources.append((source, len(drawn)))

@@ -7,7 +7,7 @@ latent by latent (SAVIGP eqs. 4 to 6, whitened, with the rows as inducing points
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
+from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
@@ -27,12 +28,16 @@ from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
+from gpdsl.program.reuse import Unique, reused, shapes_of
 from gpdsl.program.rows import Scope, row_count
 from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.kinks import bends, jumps
 
 Learnt = Mapping[str, Array]
 """Learnt parameters on the real line."""
+
+AT_ONCE = 128
+"""Places at which functions of parameters are compiled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,3 +200,23 @@ def _measured(program: Program, name: str, numbers: Array) -> Array:
         return jnp.ravel(values[..., :-1] if constraint == "simplex" else values)
     rows, columns = np.tril_indices(values.shape[-1], -1)
     return jnp.ravel((values @ jnp.swapaxes(values, -1, -2))[..., rows, columns])
+
+
+def vectorised(
+    program: Program, start: Learnt, of: Callable[[Program, Learnt], Array], how: Callable[..., Any], *key: str
+) -> Callable[..., Any]:
+    """`how`, as a gradient, of a function of learnt parameters in a vector, compiled once for all fits of a model."""
+    bare, unravel = replace(program, parameters=program.parameters.without_starts()), ravel_pytree(dict(start))[1]
+    make = lambda: jax.jit(how(lambda vector: of(bare, unravel(vector))))  # noqa: E731
+    try:
+        return reused((vectorised, of.__name__, how, key, bare.identity, shapes_of(dict(start))), make)
+    except Unique:
+        return make()
+
+
+def at_places(compiled: Callable[..., Any], points: Float[np.ndarray, "n d"]) -> np.ndarray:
+    """What a program of many places says of each, so many at a time that it is compiled once."""
+    count = max(-(-len(points) // AT_ONCE), 1)
+    padded = np.resize(points, (count * AT_ONCE, points.shape[1]))
+    parts = [np.asarray(compiled(padded[at : at + AT_ONCE]), float) for at in range(0, len(padded), AT_ONCE)]
+    return np.concatenate(parts)[: len(points)]

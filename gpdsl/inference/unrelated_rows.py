@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import sympy as sp
@@ -52,7 +53,7 @@ class _Values:
 
     def of(self, expression: sp.Expr, axes: tuple[str, ...]) -> np.ndarray:
         """Value of an expression, broadcastable to [trials, rows, *axes]."""
-        given = {symbol: self._load(symbol, axes) for symbol in expression.free_symbols}
+        given = {symbol: self._load(symbol, axes) for symbol in _symbols(expression)}
         try:
             return np.asarray(evaluate(expression, given), float)
         except KeyError as error:
@@ -93,6 +94,12 @@ class _Values:
                 const = declared.consts[ref.name]
                 return np.broadcast_to(np.asarray(const.values, float), translator.shape(const.axes))
         raise Unknown
+
+
+@lru_cache(1024)
+def _symbols(expression: sp.Expr) -> frozenset[sp.Symbol]:
+    """Those that it is free in, which takes SymPy a walk through all of it."""
+    return frozenset(expression.free_symbols)
 
 
 @dataclass(frozen=True)

@@ -104,16 +104,19 @@ class SitesProfile:
     """The bound maximised over q at any learnt parameters, around those of a result, whose inducing inputs stay."""
 
     def __init__(self, problem: Problem, result: Result) -> None:
-        options = replace(problem.options, learn_inducing=False)
+        options, sites = replace(problem.options, learn_inducing=False), result.sites
+        sites = sites if sites is not None and len(sites.linear) == problem.count else None
         known = as_arrays((result.parameters, result.inducing), options.dtype)
-        self.problem = replace(problem, **begun_at(problem, result))
-        self.problem = replace(self.problem, options=options, parameters=known[0], inducing=known[1])
-        begin = Best(outer_point(self.problem, *known), start_sites(self.problem))
+        if sites is None:
+            problem = replace(problem, **begun_at(problem, result))
+        self.problem = replace(problem, options=options, parameters=known[0], inducing=known[1])
+        begun = start_sites(self.problem) if sites is None else as_arrays(sites, options.dtype)
+        begin = Best(outer_point(self.problem, *known), begun)
         self.compute, _ = _compiled(self.problem, begin)
         self.sites, self.highest = begin.sites, -np.inf
         self._seen: dict[bytes, tuple[Sites, float]] = {}
         self._room = KEPT_NUMBERS // sum(leaf.size for leaf in jax.tree.leaves(begin.sites))
-        if problem.program.coupled and not problem.program.conjugate:
+        if sites is None and problem.program.coupled and not problem.program.conjugate:
             self.sites = self.compute(begin.point, begin.sites, jnp.asarray(0.0))[2]
 
     def __call__(self, learnt: Mapping[str, Array]) -> tuple[float, Mapping[str, Array]]:

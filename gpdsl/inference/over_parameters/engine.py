@@ -9,6 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from gpdsl.inference.estimators.sampling import sum_and_error
@@ -93,7 +94,7 @@ class Everywhere:
         self.quick, self.samples = self._many is not None, FEW
         if isinstance(profile, ParametersProfile):
             self.samples = int(np.clip(ROOM // max(profile.problem.count, 1), FEW, MANY))
-        self._apart = jax.vmap(self.one.learnt)
+        self._apart = jax.vmap(ravel_pytree(dict(learnt))[1])
 
     def __call__(self, points: Float[np.ndarray, "S d"]) -> Valued:
         """Values, -inf where there is none, and gradients."""
@@ -133,7 +134,7 @@ def _found(
     q = averaged(density, q, widest, lambda number: normals(count, size, seed + number), sets)
     bound, gap = _assessed(density, q, seed + sets + 1)
     z = normals(DRAWS, size, seed + sets + 2)
-    results = tuple(profile.at(one.learnt(jnp.asarray(point))) for point in q.points(z))
+    results = tuple(profile.at(one.learnt(point)) for point in q.points(z))
     lacking = _left_open(one, q, widest)
     spread = "independent of each other" if q.diagonal else "with all covariances"
     about = f"{len(results)} draws of one Gaussian of {size} numbers, {spread}, {gap.told}"
@@ -177,7 +178,7 @@ def _assessed(density: Everywhere, q: Gaussian, seed: int) -> tuple[tuple[float,
 
 def _left_open(one: Explored, q: Gaussian, widest: Float[np.ndarray, " d"]) -> tuple[str, ...]:
     """Parameters without a prior that are as uncertain as they may become."""
-    wide = one.learnt(jnp.asarray((q.sds > OPEN * widest).astype(float)))
+    wide = one.learnt((q.sds > OPEN * widest).astype(float))
     return tuple(name for name, each in wide.items() if bool(jnp.any(each > 0)))
 
 
