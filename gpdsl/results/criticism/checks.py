@@ -12,7 +12,8 @@ from jaxtyping import Float
 from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, described, preformatted, quoted
 from gpdsl.inference.integrated import UNTRUSTED
-from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows, leave_one_out
+from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows
+from gpdsl.results.criticism.without import leave_one_out
 from gpdsl.results.fit import Fit
 from gpdsl.results.levels import in_levels, levels_of
 from gpdsl.results.named import check_draws

@@ -95,13 +95,13 @@ def _fitted(fit: Fit, some: Data) -> Fit:
     """The model fitted to some of the rows, from where the fit of all of them has ended."""
     from gpdsl.results.fitting import fit_model
 
-    found = fit_model(fit.model, some, fit.columns, None, False, _options(fit), start=fit)
+    found = fit_model(fit.model, some, fit.columns, None, False, options_anew(fit), start=fit)
     if found.interrupted:
         raise KeyboardInterrupt
     return found
 
 
-def _options(fit: Fit) -> Options:
+def options_anew(fit: Fit) -> Options:
     """Those of the fit, with what it has chosen by its number of rows, and no values to begin at other than its own."""
     init = {name: fit.parameters[name] for name in fit.options.init}
     inducing = fit.options.inducing

@@ -6,8 +6,8 @@ counts as much as the other rows say, by Pareto-smoothed importance sampling (Ve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +82,24 @@ class LeaveOneOut(Elpd):
     """Of settings of the parameters, without each row; one setting where parameters have one value."""
     left: Sequence[Beliefs]
     """What all other rows say of each, under every setting; empty where that is known by weighted draws alone."""
+    error: Float[np.ndarray, " rows"] | None = None
+    """Nats that each term may be off by, 0 of rows that are left out exactly or by a fit without them."""
+    without: Mapping[int, Fit] = field(default_factory=dict)
+    """Fits without a row, by its number from 0."""
+    densities: Float[np.ndarray, "settings rows"] | None = None
+    """log p(y_n | the other rows) under every setting, in the units of the fit."""
+    trusted = UNTRUSTED
+    """k above which weights are not to be trusted."""
 
     @property
     def doubtful(self) -> Bool[np.ndarray, " rows"]:
-        """Rows whose k is above 0.7."""
-        return self.k > UNTRUSTED
+        """Rows whose k is above 0.7, and which no fit without them has predicted."""
+        return self.k > self.trusted
+
+    @property
+    def elpd_error(self) -> float:
+        """Nats that `elpd` may be off by, as leaving rows out is an approximation whose errors lean one way."""
+        return float("nan") if self.error is None else float(np.nansum(self.error))
 
     @cached_property
     def _predictions(self) -> list[Prediction]:
@@ -107,14 +120,20 @@ class LeaveOneOut(Elpd):
         own = [np.stack(places_of(each, name, values)) for each in self._predictions]
         shape = len(own), 1, len(values), *(1,) * (values.ndim - 1)
         low, high = np.sum(np.exp(self.log_weights).reshape(shape) * np.stack(own), axis=0)
+        for row, one in self.without.items():
+            alone = one.predict_bound(self.data.take(np.asarray([row])), None, None)
+            low[row], high[row] = (each[0] for each in places_of(alone, name, values[[row]]))
         return randomised(low, high, np.isfinite(values), seed)
 
     def __repr__(self) -> str:
-        known = np.isfinite(self.k)
-        if not known.any():
-            return super().__repr__()
-        many = int(np.sum(self.doubtful))
-        return f"{super().__repr__()[:-1]}, k up to {np.nanmax(self.k):.2f}, above 0.7 in {many}>"
+        said = super().__repr__()[:-1]
+        if self.without:
+            said += f", {len(self.without)} of them by fits without them"
+        if self.error is not None and np.any(self.error > 0):
+            said += f", within {self.elpd_error:.2g} nats"
+        if np.isfinite(self.k).any():
+            said += f", k up to {np.nanmax(self.k):.2f}, above 0.7 in {int(np.sum(self.doubtful))}"
+        return f"{said}>"
 
 
 def fitted_rows(fit: Fit, data: Any, what: str) -> Data:
@@ -128,13 +147,8 @@ def fitted_rows(fit: Fit, data: Any, what: str) -> Data:
     return bound
 
 
-def leave_one_out(fit: Fit, data: Any) -> LeaveOneOut:
-    """See `Fit.loo`."""
-    return leave_one_bound(fit, fitted_rows(fit, data, "loo"))
-
-
 def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
-    """The same of the fitted rows."""
+    """Every row left out of the fit as it is."""
     if fit.options.beta != 1:
         raise GpdslError(
             f"loo takes rows out of the posterior, and with beta = {fit.options.beta:g} q is none: fit with beta = 1, "
@@ -146,7 +160,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
         gaussian = _leaves_sites(fit, beliefs)
         found = [_one_setting(each, at, gaussian) for each, at in several]
         itself = np.stack([_log_densities(each, _known(at)) for each, at in several])
-    base = _log_weights(fit)
+    base = log_weights_of(fit)
     each = np.stack([values for values, _, _ in found])
     log_weights, k = _reweighted(base, each)
     shapes = np.stack([own for _, own, _ in found])
@@ -158,11 +172,19 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
         bound,
         np.where(seen, np.logaddexp.reduce(log_weights + each, axis=0) - offset, np.nan),
         np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan),
-        "exact leave-one-out" if fit.choice.exact and fit.settings is None else "leave-one-out",
+        "exact leave-one-out" if known_exactly(fit) and fit.settings is None else "leave-one-out",
         np.where(seen & np.isfinite(k), k, np.nan),
         log_weights,
         [left for _, _, left in found if left is not None] if all(left for _, _, left in found) else [],
+        densities=each,
     )
+
+
+def densities_of_settings(fit: Fit, some: Data) -> Float[np.ndarray, "settings rows"]:
+    """log p(y_n) of rows that the fit has not seen, under every setting of its parameters."""
+    with precision(fit.options.dtype):
+        beliefs = fit.beliefs(some, likelihoods=True)
+        return np.stack([_log_densities(each) for each, _ in _settings(fit, beliefs)])
 
 
 def widely_applicable(fit: Fit, data: Any) -> Elpd:
@@ -172,7 +194,7 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
         several = [each for each, _ in _settings(fit, _beliefs(fit, bound))]
         itself = np.stack([_log_densities(each) for each in several])
         moments = np.stack([_moments(each) for each in several])
-    base = _log_weights(fit)
+    base = log_weights_of(fit)
     mean, square = np.tensordot(np.exp(base), moments, axes=1)
     seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
     itself = np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan)
@@ -220,13 +242,18 @@ def _settings(fit: Fit, beliefs: Beliefs) -> Iterator[tuple[Beliefs, Posterior]]
     yield from zip(fit.settings.beliefs(fit.at_rows, beliefs), fit.settings.posteriors(fit.at_rows), strict=True)
 
 
-def _log_weights(fit: Fit) -> Float[np.ndarray, " settings"]:
+def log_weights_of(fit: Fit) -> Float[np.ndarray, " settings"]:
     return np.zeros(1) if fit.settings is None else np.log(fit.settings.weights)
 
 
 def observed_rows(bound: Data) -> Bool[np.ndarray, " rows"]:
     """Rows of which something is observed."""
     return np.any([known.reshape(len(known), -1).any(axis=1) for known in bound.observed.values()], axis=0)
+
+
+def known_exactly(fit: Fit) -> bool:
+    """Whether rows leave each setting of the parameters exactly."""
+    return bool(fit.choice.exact)
 
 
 def _leaves_sites(fit: Fit, beliefs: Beliefs) -> bool:

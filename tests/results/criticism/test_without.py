@@ -1,0 +1,154 @@
+"""Rows that move a fit much, left out by fits without them: against fits of the other rows alone, from the start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import gpdsl
+from gpdsl.results.criticism import without
+
+RNG = np.random.default_rng(0)
+X = np.sort(RNG.uniform(0, 6, 40))
+F = np.sin(X)
+HEAD = "input x : real\noutput y : {}\n"
+ODD = {"student": [5, 20], "counts": [10, 30], "classes": [4, 25], "noise that varies": [12, 33]}
+TEXTS = {
+    "student": HEAD.format("real") + "latent f(x) ~ GP(0, RBF(1))\ny ~ StudentT(4, f, 0.2)",
+    "counts": HEAD.format("count") + "latent f(x) ~ GP(1, RBF(0.7))\ny ~ Poisson(exp(f))",
+    "classes": HEAD.format("binary") + "latent f(x) ~ GP(0, 9 * RBF(1))\ny ~ Bernoulli(logit = f)",
+    "noise that varies": HEAD.format("real")
+    + "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(-1, RBF(2))\ny ~ Normal(f, exp(g))",
+}
+COUNTS = RNG.poisson(np.exp(1 + F)).astype(float)
+COUNTS[[10, 30]] = [25, 18]
+
+
+def values(name: str) -> np.ndarray:
+    """With two values far from what their neighbours say."""
+    rng, (one, other) = np.random.default_rng(1), ODD[name]
+    if name == "counts":
+        return COUNTS
+    if name == "classes":
+        y = (F + 0.3 * rng.standard_normal(40) > 0).astype(float)
+        y[[one, other]] = 1 - y[[one, other]]
+        return y
+    y = F + 0.2 * rng.standard_t(4, 40) if name == "student" else F + np.exp(-1.5 + np.cos(X)) * rng.standard_normal(40)
+    y[[one, other]] += [3.0, -2.5]
+    return y
+
+
+def brute(text: str, y: np.ndarray, row: int, **options: Any) -> float:
+    """Of a fit from the start to all other rows."""
+    keep = np.arange(40) != row
+    fit = gpdsl.compile(text).fit({"x": X[keep], "y": y[keep]}, diagnose="no", **options)
+    return float(fit.log_predictive_density({"x": X[[row]], "y": y[[row]]})[0])
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_rows_that_move_a_fit_are_predicted_as_by_fits_without_them(name: str) -> None:
+    y = values(name)
+    fit = gpdsl.compile(TEXTS[name]).fit({"x": X, "y": y}, diagnose="no")
+    found, before = fit.loo({"x": X, "y": y}), fit.loo({"x": X, "y": y}, refits=0)
+    worst = int(np.nanargmax(before.of_itself - before.pointwise))
+    assert worst in found.without
+    for row in {worst, *ODD[name]} & set(found.without):
+        exact = brute(TEXTS[name], y, row)
+        assert found.pointwise[row] == pytest.approx(exact, abs=5e-3)
+        moved = before.of_itself[row] - before.pointwise[row]
+        assert abs(before.pointwise[row] - exact) < 0.7 * moved + 0.05
+    others = [row for row in range(40) if row not in found.without]
+    np.testing.assert_array_equal(found.pointwise[others], before.pointwise[others])
+    assert found.error is not None and before.error is not None and not before.without
+    assert found.elpd_error < before.elpd_error
+    assert np.all(found.error[list(found.without)] == 0.0) and np.all(found.error[others] > 0)
+    assert f"{len(found.without)} of them by fits without them, within" in repr(found)
+
+
+def test_taking_sites_away_was_far_off_here() -> None:
+    """More than a quarter of a nat, of counts of which one is far above its neighbours'."""
+    fit = gpdsl.compile(TEXTS["counts"]).fit({"x": X, "y": COUNTS}, diagnose="no")
+    exact = brute(TEXTS["counts"], COUNTS, 30)
+    assert abs(fit.loo({"x": X, "y": COUNTS}, refits=0).pointwise[30] - exact) > 0.2
+    found = fit.loo({"x": X, "y": COUNTS}, refits=1)
+    assert list(found.without) == [30] and found.pointwise[30] == pytest.approx(exact, abs=5e-3)
+
+
+def test_parameters_stay_those_of_the_fit() -> None:
+    text = (
+        TEXTS["counts"]
+        .replace("latent", "param m : real\nparam s : positive\nlatent")
+        .replace("GP(1, ", "GP(m, s^2 * ")
+    )
+    fit = gpdsl.compile(text).fit({"x": X, "y": COUNTS}, diagnose="no")
+    found = fit.loo({"x": X, "y": COUNTS}, refits=1)
+    ((row, one),) = found.without.items()
+    assert {name: float(each) for name, each in one.parameters.items()} == pytest.approx(
+        {name: float(each) for name, each in fit.parameters.items()}
+    )
+    exact = brute(text, COUNTS, row, fixed=("m", "s"), init=dict(fit.parameters))
+    assert found.pointwise[row] == pytest.approx(exact, abs=5e-3)
+
+
+def test_draws_whose_k_is_high_are_mended_too() -> None:
+    """Expectation propagation, whose rows leave by weighted draws."""
+    fit = gpdsl.compile(TEXTS["counts"]).fit({"x": X, "y": COUNTS}, engine="ep", diagnose="no")
+    before, found = (fit.loo({"x": X, "y": COUNTS}, refits=most) for most in (0, 3))
+    assert before.doubtful[30] and not found.doubtful[30]
+    exact = brute(TEXTS["counts"], COUNTS, 30, engine="ep")
+    assert found.pointwise[30] == pytest.approx(exact, abs=0.01)
+    assert np.isnan(found.k[30]) and before.error is not None and before.error[30] > abs(before.pointwise[30] - exact)
+
+
+def test_places_are_those_of_the_fits_without_the_rows() -> None:
+    y = values("student")
+    fit = gpdsl.compile(TEXTS["student"]).fit({"x": X, "y": y}, diagnose="no")
+    found = fit.loo({"x": X, "y": y}, refits=1)
+    ((row, one),) = found.without.items()
+    alone = one.predict({"x": X[[row]]}).pit("y", y[[row]])[0]
+    assert found.pit("y")[row] == pytest.approx(alone, abs=1e-9)
+    assert found.pit("y")[row] != pytest.approx(fit.loo({"x": X, "y": y}, refits=0).pit("y")[row], abs=1e-9)
+
+
+@pytest.mark.parametrize(("far", "close"), [(1.0, 0.1), (4.0, 0.0)])
+def test_settings_are_weighed_anew_where_a_row_moves_them(far: float, close: float) -> None:
+    """Under normal noise: the evidence of all rows over that of the others, by a grid over the noise. Of a value that
+    no setting of the others allows it is said that it is not known."""
+    text = HEAD.format("real") + "param s : positive ~ LogNormal(-1, 1)\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, s)"
+    y = F + 0.1 * np.random.default_rng(3).standard_normal(40)
+    y[7] += far
+    fit = gpdsl.compile(text).fit({"x": X, "y": y}, hyperparameters="integrated", diagnose="no")
+    found = fit.loo({"x": X, "y": y})
+    logs, prior, keep = np.linspace(-4, 2, 400), np.exp(-0.5 * (X[:, None] - X) ** 2), np.arange(40) != 7
+
+    def evidence(rows: np.ndarray) -> float:
+        each = [
+            stats.multivariate_normal.logpdf(y[rows], cov=prior[np.ix_(rows, rows)] + np.exp(2 * u) * np.eye(len(rows)))
+            for u in logs
+        ]
+        return float(np.logaddexp.reduce(np.array(each) + stats.norm.logpdf(logs, -1, 1)))
+
+    assert 7 in found.without
+    off = abs(found.pointwise[7] - (evidence(np.arange(40)) - evidence(np.flatnonzero(keep))))
+    assert found.error is not None and off < (close if close else found.error[7])
+    assert found.error[7] < 0.5 or not close
+
+
+def test_exact_fits_need_none_and_what_is_no_number_is_refused() -> None:
+    text = HEAD.format("real") + "latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.2)"
+    y = values("student")
+    fit = gpdsl.compile(text).fit({"x": X, "y": y}, diagnose="no")
+    found = fit.loo({"x": X, "y": y}, refits=40)
+    assert not found.without and found.elpd_error == 0.0 and "within" not in repr(found)
+    for wrong in (-1, True, 2.5):
+        with pytest.raises(gpdsl.GpdslError, match="expected how many rows fits may leave out"):
+            fit.loo({"x": X, "y": y}, refits=wrong)  # type: ignore[arg-type]
+
+
+def test_how_far_others_are_off_is_told_from_rows_that_were_fitted() -> None:
+    before, after, moved = np.array([-1.0, -2.0, -3.0]), np.array([-1.0, -2.6, -3.8]), np.array([0.1, 1.0, 2.0])
+    assert without._share(before, after, moved, [1, 2]) == pytest.approx(np.sqrt((0.6**2 + 0.4**2) / 2))
+    assert without._share(before, after, moved, []) == without.SHARE
