@@ -27,6 +27,7 @@ from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals
+from gpdsl.program.parameters import DataStarts
 from gpdsl.program.program import Program
 from gpdsl.program.reuse import Unique, reused, shapes_of
 from gpdsl.program.rows import Scope, row_count
@@ -206,7 +207,9 @@ def vectorised(
     program: Program, start: Learnt, of: Callable[[Program, Learnt], Array], how: Callable[..., Any], *key: str
 ) -> Callable[..., Any]:
     """`how`, as a gradient, of a function of learnt parameters in a vector, compiled once for all fits of a model."""
-    bare, unravel = replace(program, parameters=program.parameters.without_starts()), ravel_pytree(dict(start))[1]
+    unknown = {name: np.full_like(value, np.nan) for name, value in program.parameters.initial.items()}
+    bare = replace(program, parameters=replace(program.parameters, initial=unknown, data=DataStarts()))
+    unravel = ravel_pytree(dict(start))[1]
     make = lambda: jax.jit(how(lambda vector: of(bare, unravel(vector))))  # noqa: E731
     try:
         return reused((vectorised, of.__name__, how, key, bare.identity, shapes_of(dict(start))), make)

@@ -127,7 +127,7 @@ def _value_of_sets(signals: Float[Array, "sets values values"], z: Float[Array, 
     """The value alone of `solve`, of all sets; NaN where one has none."""
     total = 0.0
     for signal, right in zip(np.asarray(signals), np.asarray(z), strict=True):
-        factor = factorised(signal)
+        factor = factorised_in_place(np.array(signal).T)
         if factor is None:
             return float("nan")
         (trtrs,) = get_lapack_funcs(("trtrs",), (factor,))
