@@ -34,7 +34,7 @@ SAY_THEMSELVES = {"LogJoint.gaussian"}
 """What tells users in words of its own which shape is wrong."""
 
 
-FIRST_CALLS = 20
+FIRST_CALLS = 6
 """Of a function in a module of tests that are looked at."""
 
 _module = 0
