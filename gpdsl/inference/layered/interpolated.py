@@ -2,14 +2,14 @@
 
 A latent of a row variable, f(x, w), is asked for its moments at hundreds of values of w in each row, the same ones in
 all. As functions of w they are as smooth as the kernel: a polynomial through Chebyshev points has all of their digits,
-or coefficients that do not fall tell that it has not. Then every pass is computed.
+or coefficients that do not fall tell that it has not. Then there are no numbers, and who asked computes every pass: a
+program for that is made when it is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -44,7 +44,10 @@ def points_for(passes: int) -> int:
 def interpolated(
     moments: Callable[[Functionals], Moments], at: Functionals, deviates: Float[np.ndarray, " S"]
 ) -> Moments:
-    """Moments at the points [S * rows], of one pass after the other, that are linear in the deviate of the pass."""
+    """Moments at the points [S * rows], of one pass after the other, that are linear in the deviate of the pass.
+
+    NaN where few passes do not tell those of all.
+    """
     assert isinstance(at, Values)
     passes, count = len(deviates), points_for(len(deviates))
     points = at.points.reshape(passes, -1, at.points.shape[-1])
@@ -62,9 +65,6 @@ def interpolated(
     last = jnp.einsum("kc,mlcn->mlkn", jnp.asarray(analysis[-count // LAST :]), values)
     right = jnp.max(jnp.abs(last)) <= NOTHING * jnp.maximum(1.0, jnp.max(jnp.abs(values)))
 
-    def of_all() -> Moments:
-        found = jnp.einsum("sc,mlcn->mlsn", jnp.asarray(synthesis @ analysis), values)
-        found = found.reshape(*values.shape[:2], -1)
-        return found[0], jnp.maximum(found[1], 0.0)
-
-    return jax.lax.cond(right, of_all, lambda: moments(at))
+    found = jnp.einsum("sc,mlcn->mlsn", jnp.asarray(synthesis @ analysis), values)
+    found = jnp.where(right, found.reshape(*values.shape[:2], -1), jnp.nan)
+    return found[0], jnp.maximum(found[1], 0.0)

@@ -163,6 +163,8 @@ class Layered(Posterior):
 
     whitened = False
     densities: bool = False
+    every: bool = False
+    """Whether moments are computed in every pass, and none interpolated."""
 
     @staticmethod
     def suits(program: Program, choice: Choice) -> bool:
@@ -180,9 +182,16 @@ class Layered(Posterior):
     def marginals(self, program: Program, rows: Rows, count: int) -> Marginals:
         """All new rows are alike where there are no inputs."""
         if rows.inputs or rows.numbers is not None:
-            return super().marginals(program, rows, count)
-        one = super().marginals(program, take_rows(rows, slice(0, 1)), 1)
+            return self._told(program, rows, count)
+        one = self._told(program, take_rows(rows, slice(0, 1)), 1)
         return jax.tree.map(lambda a: np.broadcast_to(a, (len(a), count, *a.shape[2:])), one)
+
+    def _told(self, program: Program, rows: Rows, count: int) -> Marginals:
+        """From few passes where these tell of all, else from every pass."""
+        found = super().marginals(program, rows, count)
+        if self.every or not np.isnan(found.mean).any():
+            return found
+        return super(Layered, replace(self, every=True, compiled={})).marginals(program, rows, count)
 
     def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
         """One component for each pass, with the weights of `passes`.
@@ -190,7 +199,10 @@ class Layered(Posterior):
         The passes are the same for every row: what is said of a row depends on no other.
         """
         (posterior, inducing), known = numbers, passes(program, self.densities)[0]
-        layers, dtype = Predicted(program, program.sharp, normals=known), jax.tree.leaves(inducing)[0].dtype
+        layers, dtype = (
+            Predicted(program, program.sharp, normals=None if self.every else known),
+            jax.tree.leaves(inducing)[0].dtype,
+        )
         shared = jnp.asarray(known, dtype)[:, None]
         normals = jnp.broadcast_to(shared, (len(shared), row_count(rows), program.latents))
         white = {}
