@@ -21,7 +21,7 @@ from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.integrals import expected, integrand_in, is_steep, sampled_mean, without
-from gpdsl.results.on_host import polynomial_mean
+from gpdsl.results.logistic import mean_on_host
 from gpdsl.results.separated import Each, Moment, separated_mean, separated_variance
 from gpdsl.results.series import series_of
 from gpdsl.results.simulations import SETS, Simulations
@@ -307,7 +307,7 @@ def each_component(
     asked = [each.xreplace(places) for each in expressions]
     found = {} if given else {each: beliefs.found[each, keys] for each in asked if (each, keys) in beliefs.found}
     for each in asked:
-        if each not in found and (simple := polynomial_mean(beliefs, each, keys, named)) is not None:
+        if each not in found and (simple := mean_on_host(beliefs, each, keys, named)) is not None:
             found[each] = simple
     rest = [each for each in dict.fromkeys(asked) if each not in found]
     if rest:

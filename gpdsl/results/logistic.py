@@ -1,0 +1,83 @@
+"""Means of logistic functions of what is linear in the latents: quadrature on the host, without a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sympy as sp
+from jaxtyping import Float
+from scipy.special import expit
+
+from gpdsl.results.on_host import polynomial_mean
+from gpdsl.results.series import series_of
+from gpdsl.symbolic.functions import sigmoid, softplus
+from gpdsl.symbolic.terms import latents_in
+
+if TYPE_CHECKING:
+    from gpdsl.results.expectation import Beliefs
+
+REACH, NUMBERS = 8.5, 1 << 21
+"""Standard deviations that a trapezoidal rule goes out, and at how many places the function is asked for: more are left
+to a program."""
+
+DIGITS, HIGHEST = 37.0, 8.6
+"""The rule's error is exp(-37), by a path so many standard deviations above the real line at most."""
+
+CENTRE = sp.Symbol("centre of a logit", real=True)
+
+
+def mean_on_host(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
+) -> Float[np.ndarray, "K rows *keys"] | None:
+    """E[expression] under each component, where nothing is compiled for it; None for anything else."""
+    logit = _logit_of(expression)
+    if logit is None:
+        return polynomial_mean(beliefs, expression, keys, given)
+    moments = _normal_moments(beliefs, logit, keys, given)
+    found = None if moments is None else logistic_normal(*moments)
+    return None if found is None else np.asarray(found, np.asarray(beliefs.marginals.mean).dtype)
+
+
+def _logit_of(expression: sp.Expr) -> sp.Expr | None:
+    """The argument of a logistic function, which exp(-softplus(x)) is one of -x."""
+    if isinstance(expression, sigmoid):
+        return expression.args[0]
+    inner = -expression.args[0] if isinstance(expression, sp.exp) else None
+    return -inner.args[0] if isinstance(inner, softplus) else None
+
+
+def _normal_moments(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean and variance under each component of what is linear in the latents."""
+    latents = latents_in(beliefs.program.translator, sp.Tuple(*(expression.free_symbols - given.keys())))
+    if any(sp.diff(expression, f, g) != 0 for f in latents for g in latents):
+        return None
+    series = None if given else series_of(beliefs, expression, keys)
+    if series is not None:
+        return series.mean()[0], series.variance()[0]
+    mean = polynomial_mean(beliefs, expression, keys, given)
+    if mean is None:
+        return None
+    variance = polynomial_mean(beliefs, (expression - CENTRE) ** 2, keys, {**given, CENTRE: mean})
+    return None if variance is None else (mean, variance)
+
+
+def logistic_normal(mean: np.ndarray, variance: np.ndarray) -> np.ndarray | None:
+    """E[1 / (1 + exp(-f))] of f ~ N(mean, variance), with all digits where it is small; None where that is much work.
+
+    By the trapezoidal rule in z = (f - mean) / sd, which goes further out above, where exp(f) has its mean from. Along
+    a path d above the real line, below the pole at pi / sd, the error is exp(d^2 / 2 - 2 pi d / step).
+    """
+    mean, sd = np.asarray(mean, float), np.sqrt(np.maximum(np.asarray(variance, float), 0.0))
+    widest = float(np.max(sd, initial=1e-3))
+    above = min(np.pi / widest, HIGHEST)
+    step, reach = 2.0 * np.pi * above / (DIGITS + 0.5 * above**2), 2.0 * REACH + widest
+    if not np.isfinite(reach) or mean.size * reach / step > NUMBERS:
+        return None
+    z = np.arange(-REACH, REACH + widest + step, step)
+    weights = step / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * z**2)
+    found: np.ndarray = expit(mean[..., None] + sd[..., None] * z) @ weights
+    return found
