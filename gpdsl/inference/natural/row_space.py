@@ -40,6 +40,10 @@ Weights = list[tuple[Float[Array, "latents M"], Float[Array, "latents M"]]]
 Moments = list[tuple[Float[Array | np.ndarray, "latents M"], Float[Array | np.ndarray, "latents M"]]]
 """Of each group, means (without the prior's) and variances of the values, for unit scale."""
 
+LARGE = 512
+"""Values from which on the gradient's loops over matrices are worth a compiler that takes twice as long: half the time
+with many columns. Those of the covariances alone take as long without it."""
+
 Given = tuple[Rows, list[Functionals], Array | float]
 """Rows, inducing values and jitter."""
 
@@ -218,7 +222,7 @@ class Ascent:
         ) -> Callable[..., Any]:
             return problem.shared(_function, *arguments, context=(place, name), brief=brief, fused=fused)
 
-        self._begin = compiled("begin", start, sites, given, fused=True)
+        self._begin = compiled("begin", start, sites, given)
         _, _, progress, trial, weights = self._begin(start, sites, given)
         self._unknown = _Found([[_unknown(w) for w in np.asarray(precision)] for precision, _ in weights])
         unknown = self._unknown
@@ -226,7 +230,8 @@ class Ascent:
         self._step = compiled("step", start, given, normals, 0.0, *known)
         shapes = [_shapes(*precision.shape) for precision, _ in weights]
         gradient = start, given, normals, unknown.moments, shapes
-        self._gradient = compiled("gradient", *gradient, fused=True) if jax.tree.leaves(start) else None
+        large = max(precision.shape[-1] for precision, _ in weights) > LARGE
+        self._gradient = compiled("gradient", *gradient, fused=large) if jax.tree.leaves(start) else None
 
     def __call__(
         self,
