@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 4096
 
+SLIGHT = 1 << 16
+"""Rows times inducing values up to which marginals are compiled briefly: they take a few milliseconds longer."""
+
 COMMON_AT_ONCE = 2048
 """Latents times common noise of a coupled posterior that count as one: 64 MB for all rows at once."""
 
@@ -192,16 +195,21 @@ class Posterior:
 
         `program` says what is read of the latents: that of the fit, or more of them.
         """
-        compute, numbers = self._compiled("marginals_at", program), self.numbers
-        found, most = [], self.rows_at_once(program)
+        numbers, most, found = self.numbers, self.rows_at_once(program), []
+        size = count if any(group.per_row for group in program.groups) else min(few_sizes(count), most)
+        compute = self._compiled("marginals_at", program, self._is_slight(size, most))
         if count < most:
-            size = count if any(group.per_row for group in program.groups) else min(few_sizes(count), most)
             whole = compute(take_rows(rows, filled_up(count, size)), *numbers)
             return as_numpy(whole).part(slice(0, count))
         for index, skip in parts(count, most):
             chunk = as_numpy(compute(take_rows(rows, index), *numbers))
             found.append(chunk.part(slice(skip, None)))
         return jax.tree.map(lambda *chunks: np.concatenate(chunks, axis=1), *found)
+
+    def _is_slight(self, rows: int, most: int) -> bool:
+        """Whether marginals of so many rows take less time than compiling them well; at most so many go together."""
+        values = sum(each.mean.size for each in self.q)
+        return rows < most and rows * values * ROWS_AT_ONCE <= SLIGHT * most
 
     def left_open(self, program: Program, rows: Rows) -> Float[np.ndarray, "rows columns columns"] | None:
         """Covariances, in each row, of what inducing values leave open; None where there are none of these."""
@@ -261,7 +269,7 @@ class Posterior:
         q, inducing = numbers
         return whitened_blocks(program.without_sums(), rows, parameters, q, inducing, self.jitter)
 
-    def _compiled(self, name: str, program: Program) -> Callable[..., Any]:
+    def _compiled(self, name: str, program: Program, brief: bool = False) -> Callable[..., Any]:
         """The method of that name, compiled once for all fits of the program; once for this one where it is `held`."""
         if self.held is not None:
             key = name, program
@@ -275,7 +283,7 @@ class Posterior:
             return partial(getattr(bare, name), program)
 
         rest = (getattr(self, each.name) for each in fields(self) if each.name not in ARRAYS)
-        return on_use((type(self), name, program.known_by, *rest), bare)
+        return on_use((type(self), name, program.known_by, brief, *rest), bare, brief)
 
 
 def arrays_of(q: Sequence[Whitened], held: Held | None) -> dict[str, np.ndarray]:
