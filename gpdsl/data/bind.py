@@ -26,9 +26,8 @@ from gpdsl.data.errors import (
 from gpdsl.data.file_mistakes import UnknownLevel
 from gpdsl.data.later_levels import truths_as, warn_of_spellings
 from gpdsl.data.looks import level_columns, wrong_level
-from gpdsl.data.memory_maps import pieces, stays_on_disk
 from gpdsl.data.read import read_table
-from gpdsl.data.table import Table
+from gpdsl.data.table import Table, pieces, stays_on_disk
 from gpdsl.data.times import Calendar, moments_of
 from gpdsl.data.values import (
     Level,
@@ -171,7 +170,8 @@ def bind(
         return source
     table = read_table(source)
     binding = _Binding(declarations, table, columns or {}, kept or {}, Sizes(declarations, sizes or {}, table.source))
-    binding.refuse_unknown_mappings()
+    if columns:
+        binding.refuse_unknown_mappings()
     founds = binding.find_all(outputs_required)
     founds = in_order_of(before, declarations, founds) if before else founds
     founds = truths_as(levels, declarations, founds) if levels else founds

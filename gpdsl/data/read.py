@@ -25,8 +25,7 @@ from gpdsl.data.file_mistakes import (
     UnknownFormat,
     Unreadable,
 )
-from gpdsl.data.memory_maps import read_folder, refuse_beyond_memory
-from gpdsl.data.table import Columns, Table, source_name
+from gpdsl.data.table import Columns, Table, read_folder, refuse_beyond_memory, source_name
 from gpdsl.errors import GpdslWarning, described, quoted
 
 # Text files with one row per line: .csv and .tsv, by the standard library alone.

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpdsl.data.bound import Data
 from gpdsl.data.errors import CannotStandardise, DataError, shown
-from gpdsl.data.memory_maps import pieces
+from gpdsl.data.table import pieces
 
 
 def spreads(data: Data) -> dict[str, tuple[float, ...]]:

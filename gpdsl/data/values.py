@@ -26,8 +26,8 @@ from gpdsl.data.errors import (
     shown,
 )
 from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, TooManyDigits, TooManyLevels
-from gpdsl.data.memory_maps import pieces
 from gpdsl.data.moments import as_text, moment_in
+from gpdsl.data.table import pieces
 from gpdsl.errors import GpdslWarning, quoted
 from gpdsl.language.model import Axis
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from gpdsl.data import Data
-from gpdsl.data.memory_maps import stays_on_disk
+from gpdsl.data.table import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.inference.attempts import attempt
 from gpdsl.inference.blocks import shards_for
@@ -99,7 +99,8 @@ def infer(
             raise KeyboardInterrupt  # before the first state that is worth anything
         if np.isfinite(result.elbo) or result.interrupted:
             profile = None if engine.profiled is None else partial(engine.profiled, problem, result)
-            notes = result.notes + notes_on_white(program)
+            apart = any(group.apart for group in program.groups)
+            notes = result.notes + (notes_on_white(program) if apart else ())
             target = None if engine.target is None else partial(engine.target, problem, result)
             return replace(result, notes=notes, profile=profile, target=target), monitor, choice, jitter
         if not inducing:

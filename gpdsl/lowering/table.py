@@ -91,13 +91,11 @@ TOGETHER = (f.log_ndtr, f.log_ndtr_interval)
 """Functions of many operations: all calls in an expression are computed by one, as for the levels of an Ordinal."""
 
 
-def evaluate(expression: sp.Expr, load: Loader) -> Array:
-    """Value of an expression whose symbols `load` turns into arrays; shapes follow NumPy broadcasting."""
-    return _evaluate(expression, load, None)
+def evaluate(expression: sp.Basic, load: Loader, taken: Array | None = None) -> Array:
+    """Value of an expression whose symbols `load` turns into arrays; shapes follow NumPy broadcasting.
 
-
-def _evaluate(expression: sp.Basic, load: Loader, taken: Array | None) -> Array:
-    """`taken` is where the branch of a conditional that this is part of holds; None outside of any."""
+    `taken` is where the branch of a conditional that this is part of holds; None outside of any.
+    """
     memo: dict[sp.Basic, Array] = {}
 
     def visit(node: sp.Basic) -> Array:
@@ -139,7 +137,7 @@ def _choice(node: c.choose, visit: Visit, load: Loader, taken: Array | None) -> 
     then, otherwise = holds, jnp.logical_not(holds)
     if taken is not None:
         then, otherwise = jnp.logical_and(taken, then), jnp.logical_and(taken, otherwise)
-    return jnp.where(holds, _evaluate(node.args[1], load, then), _evaluate(node.args[2], load, otherwise))
+    return jnp.where(holds, evaluate(node.args[1], load, then), evaluate(node.args[2], load, otherwise))
 
 
 def _node(node: sp.Basic, visit: Visit, load: Loader) -> Array:

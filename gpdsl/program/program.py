@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
-from gpdsl.data.memory_maps import stays_on_disk
+from gpdsl.data.table import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Accounting, ForwardModel
 from gpdsl.language import model as m
@@ -262,7 +262,8 @@ def make_program(
     Latents that have different `inducing` points, by name, are computed apart.
     """
     translator = Translator(declarations, sizes)
-    translator.traced = traced_functions(translator, externals)
+    if externals:
+        translator.traced = traced_functions(translator, externals)
     expected = "sampled" if declarations.fields else expectations
     observations = with_gradients(translator, observation_terms(translator, expected), gradients)
     each = inducing if isinstance(inducing, Mapping) else {}

@@ -46,8 +46,6 @@ def predicting(program: Program, *, dense: bool) -> Program:
 def notes_on_white(program: Program) -> tuple[str, ...]:
     """What q says nothing of, in a program for training."""
     names = ", ".join(f"`{name}`" for group in program.groups if group.apart for name in group.names)
-    if not names:
-        return ()
     return (
         f"White() in the kernel of {names} is left as in the prior, which may cost much of the bound: inducing points "
         "say nothing of it, and it is not the noise of one normal output; inducing = 0 infers it, and so does a "

@@ -11,7 +11,7 @@ import sympy as sp
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
-from gpdsl.data.standardised import Standardised
+from gpdsl.data.bound import Standardised
 from gpdsl.program.cache import in_precision
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import of_quantity

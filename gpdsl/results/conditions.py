@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 
+from gpdsl.data.bound import Standardised
 from gpdsl.data.errors import listed
-from gpdsl.data.standardised import Standardised
 from gpdsl.data.times import Calendar
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import parts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from gpdsl.data import Calendar, Data, bind
-from gpdsl.data.standardised import Standardised
+from gpdsl.data.bound import Standardised
 from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
 from gpdsl.inference.engines import POSTERIORS

@@ -239,7 +239,8 @@ def fit_model(
     account = program.account or Accounting()
     _warn(model.declarations)
     honour_interrupts()  # there is nothing to keep yet
-    log_jacobian = float(np.sum(bound.standardised.log_jacobian(bound.observed)))
+    standard = bound.standardised
+    log_jacobian = float(np.sum(standard.log_jacobian(bound.observed))) if standard.sds else 0.0
     asked = _Asked(model, program, bound, options, dict(columns), account, begun, log_jacobian)
     ended = None if before is None or noisy(before) else before
     keep = None if checkpoint is None else Checkpoint(Path(checkpoint), asked.fit, ended)
@@ -291,7 +292,7 @@ def _counting(report: Callable[[Report], None], account: Accounting, log_jacobia
 def _warn(declarations: Declarations) -> None:
     """Say what a fit should not start without: what is no covariance, no density, or a density without a bound."""
     source = declarations.source
-    for doubt in grave_warnings(declarations):
+    for doubt in grave_warnings(declarations).warnings:
         line = doubt.span.line
         place = f"{source.part(line).name}:{source.number(line)}"
         warnings.warn(f"{place}: {doubt.message_text()} [{doubt.code}]", GpdslWarning, stacklevel=4)

@@ -14,7 +14,7 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
-from gpdsl.data.memory_maps import free_memory
+from gpdsl.data.table import free_memory
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import Paths, parts
 from gpdsl.inference.problem import as_arrays

@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from gpdsl.data.standardised import Standardised
+from gpdsl.data.bound import Standardised
 from gpdsl.errors import GpdslError, need
 from gpdsl.forward import ForwardModel, resolve
 from gpdsl.inference.inducing.registered import registered_features

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpdsl.data import Data
+from gpdsl.data.bound import Standardised
 from gpdsl.data.errors import listed
-from gpdsl.data.standardised import Standardised
 from gpdsl.data.times import Calendar, words_of
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage

@@ -100,7 +100,7 @@ class World(Interpreter):
         self.externals = externals
         self.seed = seed
         self.functionals = functionals_of(self)
-        self.field_calls = field_calls(declarations)
+        self.field_calls = field_calls(declarations) if declarations.fields else {}
         self.latents: dict[tuple[str, m.Functional], np.ndarray] = {}
         self.row_variables: dict[str, np.ndarray] = {}
         self._vectors: dict[str, np.ndarray] = {}

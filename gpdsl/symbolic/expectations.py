@@ -152,7 +152,8 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
     latents = latents_in(translator, part)
     if not latents:
         return Term(part, (), "closed", "no latent value in it", part)
-    if has_opaque(translator, part):
+    calls = has_external(translator, part)
+    if calls and has_opaque(translator, part):
         if expectations in {"closed", "quadrature"}:
             raise GpdslError(
                 f"expectations = {expectations} is impossible here: the likelihood calls an opaque function; "
@@ -160,8 +161,7 @@ def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: b
             )
         return Term(part, latents, "score", "an opaque function: evaluations only")
     if expectations in {"auto", "closed"}:
-        traced = has_external(translator, part)
-        closed = None if traced else joint_expectation(translator, part, latents, coupled)
+        closed = None if calls else joint_expectation(translator, part, latents, coupled)
         if closed is not None:
             return Term(part, latents, "closed", PIECES if closed.has(mills, ndtr) else SMOOTH, closed)
         if expectations == "closed":

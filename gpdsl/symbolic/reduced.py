@@ -188,13 +188,11 @@ def elements_of(translator: Translator, found: Reduced, symbol: sp.Symbol) -> li
 
 
 def field_calls(declarations: m.Declarations) -> Mapping[str, tuple[bool, ...]]:
-    """Whether each argument of an opaque function differs between rows, by function; nothing without fields.
+    """Whether each argument of an opaque function differs between rows, by function, in a model with fields.
 
     A field is the same in all rows of the data, and so is what is computed from it: it is passed once, and one call
     gives the results of all rows. Of an external likelihood the observed values come first.
     """
-    if not declarations.fields:
-        return {}
     varying, found = row_quantities(declarations), dict[str, tuple[bool, ...]]()
     for name, observed, arguments in opaque_calls(declarations):
         differ = (any(read.name in varying for read in m.reads_of(each)) for each in arguments)

@@ -123,7 +123,7 @@ def observation_terms(translator: Translator, expectations: str = "auto") -> tup
     found: list[ObservationTerms] = []
     for observation in translator.declarations.observations:
         own = {axis_key(axis): axis_key(axis) for axis in observation.axes}
-        for chosen in _chosen(translator, observation):
+        for chosen in _chosen(translator, observation) if observation.guards else [{}]:
             found += _observation(translator, observation, {**own, **chosen}, expectations)
     return tuple(found)
 

@@ -70,7 +70,7 @@ class Translator:
         self.references: dict[sp.Symbol, Ref] = {}
         self.externals: dict[str, ExternalUse] = {}
         self.traced: Mapping[str, Callable[..., object]] = {}
-        self.field_calls = field_calls(declarations)
+        self.field_calls = field_calls(declarations) if declarations.fields else {}
         self.covariances: dict[str, Covariance] = {}
         self.reduced: dict[str, Reduced] = {}
         self._lets: dict[Element, sp.Expr] = {}

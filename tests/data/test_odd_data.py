@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpdsl.data import DataError, bind, read_table
-from gpdsl.data import memory_maps as memory
+from gpdsl.data import table as memory
 from gpdsl.data.write import write_table
 from gpdsl.errors import GpdslWarning
 from tests.data import models

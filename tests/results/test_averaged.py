@@ -12,7 +12,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.data import bind
-from gpdsl.data.standardised import Standardised
+from gpdsl.data.bound import Standardised
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision

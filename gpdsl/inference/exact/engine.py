@@ -110,7 +110,9 @@ def starts(problem: Problem, evidence: Evidence) -> list[Learnt]:
     few evaluations tell which of the shorter ones are worth a search.
     """
     data, learnt = problem.program.parameters.data, problem.parameters
-    short = [n for n in data.lengths if n in learnt and _on_log_scale(problem, n)]
+    declared = [problem.program.declarations.params[n] for n in data.lengths if n in learnt]
+    on_log_scale = [p for p in declared if p.constraint == "positive" and (p.lower, p.upper) == (None, None)]
+    short = [p.name for p in on_log_scale]
     if not short or data.given & set(data.lengths):
         return [learnt]
     shorter = [{n: v + np.log(factor) if n in short else v for n, v in learnt.items()} for factor in LENGTHS]
@@ -126,11 +128,6 @@ def rough_search(problem: Problem, evidence: Evidence, begin: Sequence[Learnt]) 
         found = maximise(evidence, at, steps=problem.choice.steps, tolerance=ROUGHLY, report=nothing, size=size)
         best = found if found.value > best.value else best
     return best
-
-
-def _on_log_scale(problem: Problem, name: str) -> bool:
-    declared = problem.program.declarations.params[name]
-    return declared.constraint == "positive" and declared.lower is None and declared.upper is None
 
 
 def _root(evidence: Evidence, point: Learnt) -> Float[np.ndarray, "d d"]:

@@ -109,7 +109,9 @@ def make_system(program: Program, rows: Rows, *, on_grid: bool = False) -> Syste
         for number, position in enumerate(itertools.product(*[range(1, n + 1) for n in masks[s].shape[1:]]))
     }
     apart = [part for elements in _sharing(program, reads) for part in _parts(program, rows, elements, reads, flat)]
-    parts = batched(program.groups, [part for part in apart if part.width])
+    parts = tuple(part for part in apart if part.width)
+    if len(parts) > 1:
+        parts = batched(program.groups, parts)
     system = System(program, statements, parts, reads)
     return gridded(system, rows) if on_grid else system
 

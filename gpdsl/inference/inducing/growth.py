@@ -94,6 +94,8 @@ def infer_growing(
         whole = partial(_layers_go_on, data, options, found, callback, keep)
         return no_worse_than_one(program, data, options, found, partial(_grown_to, found[1], callback), whole)
     found, bounds = _grown(program, data, options, callback, start, keep), None
+    if found[2].exact:
+        return found
     try:
         bounds = certified_loss(program, data, options, found)
         result = _assessed(program, data, options, found, np.inf if bounds is None else bounds[1])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from gpdsl.data.memory_maps import stays_on_disk
+from gpdsl.data.table import stays_on_disk
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows

@@ -12,9 +12,10 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import count, recorded
 from gpdsl.language.checker.group_reads import levels_of, read_at_level, refuse_without_level
+from gpdsl.language.checker.reductions import no_names
 from gpdsl.language.checker.roughness import roughness
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
-from gpdsl.language.errors.calls import LatentCalled, UnknownArgument, WrongArity
+from gpdsl.language.errors.calls import LatentCalled, WrongArity
 from gpdsl.language.errors.functionals import (
     FieldInRow,
     InnerLayer,
@@ -89,7 +90,7 @@ def elsewhere(scope: Scope, place: Place, formula: syntax.Elsewhere) -> Read:
 
 def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
     """`D(f, x)`, `D(f[p], x[1])`, `D(f(a), a[2])`, `D(f, x[1], x[2])`."""
-    _no_names(scope, call, _SIGNATURE)
+    no_names(scope, call, _SIGNATURE)
     if not 2 <= len(call.arguments) <= 1 + MAX_ORDER:
         scope.problems.fail(WrongArity(call.span, DERIVATIVE, "2 or 3 arguments", len(call.arguments), _SIGNATURE))
     subject, *along = (each.value for each in call.arguments)
@@ -125,7 +126,7 @@ def is_integral(scope: Scope, call: syntax.Call) -> bool:
 
 def integral(scope: Scope, place: Place, call: syntax.Call) -> Read:
     """`integral(f, a, b)`, `integral(f[p], 0, b)`: minus the one from `b` to `a`."""
-    _no_names(scope, call, _FROM_TO)
+    no_names(scope, call, _FROM_TO)
     if len(call.arguments) != 3:
         scope.problems.fail(WrongArity(call.span, INTEGRAL, "3 arguments", len(call.arguments), _FROM_TO))
     subject, *ends = (each.value for each in call.arguments)
@@ -242,7 +243,7 @@ def _points(scope: Scope, call: syntax.Call, latent: Latent) -> tuple[str, ...]:
     """
     wanted = [each for each in latent.arguments if each in scope.inputs]
     signature = f"{latent.name}({', '.join(wanted)})"
-    _no_names(scope, call, signature)
+    no_names(scope, call, signature)
     if len(call.arguments) != len(wanted):
         expected = count(len(wanted))
         scope.problems.fail(WrongArity(call.span, latent.name, expected, len(call.arguments), signature))
@@ -346,9 +347,3 @@ def _check_smooth(scope: Scope, call: syntax.Call, latent: Latent, directions: S
         kernel, why, remedy = found
         line = scope.latents[latent.name].kernel.span.line
         scope.problems.fail(TooRough(call.span, latent.name, kernel, line, why, remedy))
-
-
-def _no_names(scope: Scope, call: syntax.Call, signature: str) -> None:
-    for each in call.arguments:
-        if each.name is not None:
-            scope.problems.fail(UnknownArgument(each.name.span, call.function.text, each.name.text, signature))
