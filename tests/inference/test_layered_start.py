@@ -15,7 +15,7 @@ import pytest
 import gpdsl
 from gpdsl.inference.inducing import growth
 from gpdsl.inference.layered import planning, shallow
-from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, start_layers
+from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, passing_on, start_layers
 from gpdsl.program.program import make_rows
 from gpdsl.results import checkpoint
 from gpdsl.results.fitting import prepare
@@ -154,6 +154,50 @@ def test_layers_end_no_worse_than_one_with_more_inducing_points(sharp: dict[str,
     assert "50 inducing points of the last layer give more" in fit.choice.reasons["inducing"]
     assert "8 inducing points of h, 50 inducing points of f" in str(fit.summary())
     assert [step for step, *_ in fit.history][-1] == 100
+
+
+STEP = SHARP.replace("s : positive = 0.0001", "s : positive = 0.1")
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_few_rows_of_a_step_end_no_worse_than_one_layer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide inner layer costs tens of nats, which so few steps do not win back: layers go on from one, as none."""
+    for name in ("STEPS", "FEWEST"):
+        monkeypatch.setattr(planning, name, 40)
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1.7, 1.7, 50)
+    data = {"x": x, "y": np.sign(x) + 0.05 * rng.normal(size=50)}
+    exact = gpdsl.compile(ALONE).fit(data, progress=False)
+    few = gpdsl.compile(STEP).fit(data, progress=False, steps=40, seed=seed)
+    fit = gpdsl.compile(STEP).fit(data, progress=False, seed=seed)
+    assert few.elbo < exact.elbo - 10
+    assert fit.elbo > exact.elbo - 1 - 3 * fit.elbo_se
+    assert "the 50 of one layer, from which all go on" in fit.choice.reasons["inducing"]
+    assert fit.parameters["s"] < 1e-5
+
+
+def test_layers_that_pass_arguments_on_have_next_to_no_variance() -> None:
+    """Whatever scales it, once or squared, for each latent or all; others, and narrow ones, stay as they are."""
+    text = """
+    index q in 1..2
+    input x : real[2]
+    output y : real
+    param a[q] : positive = [0.5, 0.00001]
+    param b    : positive = 2
+    param c    : positive = 3
+    param d    : positive = 0.7
+    latent g[q](x) ~ GP(x[q], a[q] * RBF(b))
+    latent h[q](g) ~ GP(g[q], c^2 * RBF(1))
+    latent k(h) ~ GP(0, d * RBF(1))
+    latent f(k) ~ GP(k, d * RBF(1))
+    y ~ Normal(f, 0.1)
+    """
+    data = {"x": np.arange(8.0).reshape(4, 2), "y": np.arange(4.0)}
+    known = prepare(gpdsl.compile(text), data, {}, {})[0]
+    found = passing_on(known).parameters.initial
+    np.testing.assert_allclose(found["a"], [1e-6, 1e-5])
+    np.testing.assert_allclose(found["c"], 1e-3)
+    assert found["b"] == 2 and found["d"] == 0.7
 
 
 def test_layers_with_numbers_of_points_of_their_own_come_back_from_files(

@@ -125,6 +125,8 @@ def _layers_go_on(
     chosen = replace(options, steps=GOING_ON, learning_rate=GENTLE)
     points = max(len(z) for z in start.inducing)
     told = f"{points} inducing points of the last layer give more than depth gives with {found[2].inducing}"
+    if points <= found[2].inducing:
+        told = f"the {points} of one layer, from which all go on: its bound was higher than theirs"
     kept = None if keep is None else lambda choice, *rest: keep(_because(choice, told), *rest)
     later, monitor, choice, jitter = infer(program, data, chosen, shifted, start, kept)
     history = monitor.after(found[1])

@@ -262,7 +262,7 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     lines += ["", "optimiser", f"  {choice.steps} steps on {batch} rows, {passes}"]
     if begins_below(program):
         lines.append("  from a fit of the last layer alone, with the others as they start")
-        if may_go_on(program, options, plan.choice):
+        if may_go_on(program, options):
             lines.append(
                 "  and from one with as many inducing points as it takes, where that ends higher than all layers do"
             )

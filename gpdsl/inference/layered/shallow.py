@@ -17,9 +17,9 @@ from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import INTERRUPTED
 from gpdsl.inference.inducing.loss import Loss
-from gpdsl.inference.layered.start import start_layers
+from gpdsl.inference.layered.start import passing_on, start_layers
 from gpdsl.inference.monitor import Report
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Found, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
@@ -98,11 +98,12 @@ def no_worse_than_one(
     """What was found; or what all layers make of a fit of the last one alone, where that has a higher bound.
 
     The last layer of many rows has fewer inducing points below others than it has alone, since every step of its search
-    visits them: what these lose may be more than depth gains. `fit_one` is given the bound that it has to beat, and may
-    end when it sees that it will not; `fit_all` goes on from a program and a `Start`.
+    visits them: what these lose may be more than depth gains. Of few rows steps may lead astray. What goes on begins as
+    one layer, with next to no variance of those below where their means pass arguments on. `fit_one` is given the bound
+    that it has to beat, and may end when it sees that it will not; `fit_all` goes on from a program and a `Start`.
     """
     sound = np.isfinite(found[0].elbo) and not found[0].interrupted
-    if not (sound and may_go_on(program, options, found[2])):
+    if not (sound and may_go_on(program, options)):
         return found
     bound = found[0].elbo + Loss(0.0, data.rows).slight
     try:
@@ -112,7 +113,7 @@ def no_worse_than_one(
             raise KeyboardInterrupt
         if not best[0].elbo > bound or start is None:
             return found
-        whole = fit_all(program, start)
+        whole = fit_all(passing_on(program), start)
     except Callers as theirs:
         raise theirs.problem from theirs.problem.__cause__
     except GpdslError:
@@ -144,10 +145,10 @@ def _fit_of_one(program: Program, data: Data, options: Options, fit: Fit, bound:
     return one, fit(there, known, replace(chosen, inducing=min(WIDEST, data.rows)), bound)
 
 
-def may_go_on(program: Program, options: Options, choice: Choice) -> bool:
-    """Whether one layer may have more inducing points, where nobody has said how many, nor how long to search."""
+def may_go_on(program: Program, options: Options) -> bool:
+    """Whether layers may go on from one, where nobody has said how many inducing points, nor how long to search."""
     asked = options.inducing is not None or options.steps is not None or options.learning_rate is not None
-    return begins_below(program) and not program.declarations.rows and bool(choice.batch) and not asked
+    return begins_below(program) and not program.declarations.rows and not asked
 
 
 def _alone(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -23,11 +24,14 @@ from gpdsl.language import model as m
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means, stack_inputs
 from gpdsl.program.groups import Group, kernel_values
-from gpdsl.program.program import Program
+from gpdsl.program.program import Program, at_values
 from gpdsl.program.rows import Rows, row_count
 
 INNER_SD = 0.01
 """Standard deviation of values of inner layers: almost a known function. The prior's where that is narrower still."""
+
+TINY = 1e-6
+"""Variance of values of inner layers that are to be none: they pass their arguments on."""
 
 SPREAD, WIDE = 0.3, 0.9
 """Of row variables beside inputs, in units of the prior: how far apart their means start, and how wide q is."""
@@ -182,3 +186,36 @@ def _row_variables(
         filled = np.where(np.isnan(table), np.nanmean(table, axis=0), table)
         mean, sd = _projection(filled, group.size, rng)(filled), NARROW
     return {"mean": mean.T[None], "log_sd": np.full((1, group.size, count), np.log(sd))}, mean
+
+
+def passing_on(program: Program) -> Program:
+    """The program with next to no variance of inner layers whose means pass their arguments on, so that they are none.
+
+    As far as learnt parameters scale it: those of layers that are narrow already stay as they are.
+    """
+    values = {name: np.asarray(value, float) for name, value in program.parameters.initial.items()}
+    for group in program.groups:
+        if program.inner & set(group.names) and all(_reads_arguments(member.latent) for member in group.members):
+            for name in values:
+                values[name] = _narrowing(program, group, values, name)
+    return at_values(program, values)
+
+
+def _narrowing(program: Program, group: Group, values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """A parameter at which the variances that it scales are tiny; as it is where it scales none that is wide."""
+    every = as_arrays({**program.parameters.held, **values}, float)
+
+    def logs(value: Any) -> Any:
+        return jnp.log(_scale(program, group, {**every, name: value}))
+
+    value = every[name]
+    scale, slopes = np.exp(np.asarray(logs(value))), np.asarray(jax.jacrev(logs)(value))
+    powers = (slopes.reshape(group.size, -1) * np.ravel(value))[scale > INNER_SD**2]
+    wide = scale[scale > INNER_SD**2]
+    if not powers.size or not np.any(powers > 0):
+        return values[name]
+    power = np.max(powers, axis=0)
+    largest = np.max(np.where(powers > 0, wide[:, None], 0.0), axis=0)
+    share = np.where(power > 0, (TINY / np.maximum(largest, TINY)) ** (1.0 / np.where(power > 0, power, 1.0)), 1.0)
+    found = values[name] * share.reshape(np.shape(values[name]))
+    return found if program.parameters.bijectors[name].contains(found) else values[name]
