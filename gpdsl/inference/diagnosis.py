@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -20,7 +21,6 @@ from gpdsl.inference.integrated import WIDEST, Learnt, Profile
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.functionals import Functionals, blocks, every_point
-from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.parameters import Parameters
@@ -296,16 +296,14 @@ def _names(parameters: Parameters, learnt: Learnt) -> tuple[str, ...]:
 
 def natural_errors(parameters: Parameters, found: Curvature, learnt: Learnt) -> dict[str, np.ndarray]:
     """Standard errors of the learnt parameters in their domains, by the delta method; infinite where undetermined."""
-    unravel = ravel_pytree(dict(learnt))[1]
-    constrain = jit(parameters.constrain, brief=True)
-    moved = [
-        {name: np.asarray(value, float) for name, value in constrain(unravel(jnp.asarray(found.place + step))).items()}
-        for step in np.concatenate([STEP * np.eye(len(found.place)), -STEP * np.eye(len(found.place))])
-    ]
+    steps = np.concatenate([STEP * np.eye(len(found.place)), -STEP * np.eye(len(found.place))])
+    places = jax.vmap(ravel_pytree(dict(learnt))[1])(jnp.asarray(found.place + steps))
+    everywhere = jax.vmap(parameters.constrain, axis_size=len(steps))(places)  # so few steps are not worth a program
+    values = {name: np.asarray(value, float) for name, value in everywhere.items()}
     count, covariance = len(found.place), found.covariance
     errors = {}
     for name in parameters.initial:
-        slopes = np.stack([moved[i][name] - moved[count + i][name] for i in range(count)], axis=-1) / (2 * STEP)
+        slopes = np.moveaxis(values[name][:count] - values[name][count:], 0, -1) / (2 * STEP)
         errors[name] = _spread(slopes.reshape(-1, count), covariance).reshape(slopes.shape[:-1])
     return errors
 

@@ -207,14 +207,22 @@ def vectorised(
     program: Program, start: Learnt, of: Callable[[Program, Learnt], Array], how: Callable[..., Any], *key: str
 ) -> Callable[..., Any]:
     """`how`, as a gradient, of a function of learnt parameters in a vector, compiled once for all fits of a model."""
+    unravel = ravel_pytree(dict(start))[1]
+
+    def make(bare: Program) -> Callable[..., Any]:
+        return jax.jit(how(lambda vector: of(bare, unravel(vector))))
+
+    return of_model(program, make, of.__name__, how, key, shapes_of(dict(start)))
+
+
+def of_model(program: Program, make: Callable[[Program], Callable[..., Any]], *key: Any) -> Callable[..., Any]:
+    """What `make` makes of a program without its starts, once for all fits of a model: `key` tells others apart."""
     unknown = {name: np.full_like(value, np.nan) for name, value in program.parameters.initial.items()}
     bare = replace(program, parameters=replace(program.parameters, initial=unknown, data=DataStarts()))
-    unravel = ravel_pytree(dict(start))[1]
-    make = lambda: jax.jit(how(lambda vector: of(bare, unravel(vector))))  # noqa: E731
     try:
-        return reused((vectorised, of.__name__, how, key, bare.identity, shapes_of(dict(start))), make)
+        return reused((of_model, *key, bare.identity), lambda: make(bare))
     except Unique:
-        return make()
+        return make(bare)
 
 
 def at_places(compiled: Callable[..., Any], points: Float[np.ndarray, "n d"]) -> np.ndarray:

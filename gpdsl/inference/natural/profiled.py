@@ -104,7 +104,9 @@ class SitesProfile:
     """The bound maximised over q at any learnt parameters, around those of a result, whose inducing inputs stay."""
 
     def __init__(self, problem: Problem, result: Result) -> None:
-        options, sites = replace(problem.options, learn_inducing=False), result.sites
+        options, sites = problem.options, result.sites
+        if options.learn_inducing:  # else programs are those of the search
+            options = replace(options, learn_inducing=False)
         sites = sites if sites is not None and len(sites.linear) == problem.count else None
         known = as_arrays((result.parameters, result.inducing), options.dtype)
         if sites is None:

@@ -7,7 +7,8 @@ how unlike q and the posterior are (Yao, Vehtari, Simpson and Gelman 2018).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,11 +20,13 @@ from gpdsl.data import Data
 from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.inference.integrated import UNTRUSTED
+from gpdsl.inference.log_joint import of_model
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.smoothing import smoothed
 from gpdsl.program.cache import jit
-from gpdsl.program.program import make_rows
+from gpdsl.program.program import Program, make_rows
+from gpdsl.program.reuse import shapes_of
 from gpdsl.program.rows import Scope, row_count
 from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import Finding
@@ -105,9 +108,16 @@ def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndar
     rows = as_arrays(made, fit.options.dtype)
     given = as_arrays((dict(fit.parameters), list(fit.inducing), white), fit.options.dtype)
     own = np.random.default_rng(1).standard_normal((len(white[0]), data.rows, program.latents))
+    arguments = *given, as_arrays(own, fit.options.dtype), rows
+    compute = of_model(
+        program, partial(_densities, jitter=fit.jitter), "densities of draws", fit.jitter, shapes_of(arguments)
+    )
+    return np.asarray(compute(*arguments), float)
 
+
+def _densities(program: Program, jitter: float) -> Callable[..., Array]:
     def compute(parameters: Any, inducing: Any, white: list[Array], own: Array, rows: Any) -> Array:
-        seen = views(program, parameters, inducing, rows, False, fit.jitter)
+        seen = views(program, parameters, inducing, rows, False, jitter)
 
         def one(values: list[Array], normals: Array) -> Array:
             known = [Whitened(each, jnp.zeros((*each.shape, 1), each.dtype)) for each in values]
@@ -117,4 +127,4 @@ def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndar
 
         return jax.lax.map(lambda each: one(*each), (white, own), batch_size=50)
 
-    return np.asarray(jit(compute, brief=True)(*given, as_arrays(own, fit.options.dtype), rows), float)
+    return jit(compute, brief=True)

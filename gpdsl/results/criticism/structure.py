@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import jax
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.inference.bound import by_reading, views
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.log_joint import of_model
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import as_arrays
@@ -22,8 +23,9 @@ from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, has_white
 from gpdsl.kernels.functionals import Values, every_point
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
-from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import Program, make_rows
+from gpdsl.program.reuse import shapes_of
 from gpdsl.program.rows import Scope
 from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import Finding
@@ -188,12 +190,12 @@ def reach(fit: Fit, data: Data) -> Iterator[Finding]:
     program = fit.program
     rows = make_rows(program, fit.standardised.applied(data))
     rng = np.random.default_rng(0)
-    for group in program.groups:
+    for place, group in enumerate(program.groups):
         if group.per_row or has_white(group.form) or not set(group.inputs) <= rows.inputs.keys():
             continue
         points = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)), float)
         points = points[rng.permutation(len(points))[: 20 * ROWS]]
-        near, far = (_correlated(fit, group, each) for each in (_neighbours(points), points[:ROWS]))
+        near, far = (_correlated(fit, place, each) for each in (_neighbours(points), points[:ROWS]))
         for number, name in enumerate(group.names if group.factors > 1 else group.names[:1]):
             which = min(sum(member.count for member in group.members[:number]), group.factors - 1)
             yield from _reaches(name, near[which], far[which], group.form, program)
@@ -206,15 +208,21 @@ def _neighbours(points: np.ndarray) -> np.ndarray:
     return points[np.argsort(apart, kind="stable")[:ROWS]]
 
 
-def _correlated(fit: Fit, group: Group, points: np.ndarray) -> Float[np.ndarray, "factors n n"]:
+def _correlated(fit: Fit, place: int, points: np.ndarray) -> Float[np.ndarray, "factors n n"]:
     """Prior correlations of each of a group's kernels."""
 
-    def matrices(parameters: dict[str, Array], at: Array) -> Array:
-        kernel = kernel_values(fit.program.evaluator, group, parameters, at.shape[-1])
-        each = [covariance(group.form, [a[k] for a in kernel.arguments], Values(at)) for k in range(group.factors)]
-        return jnp.stack(each)
+    def make(program: Program) -> Callable[..., Array]:
+        group = program.groups[place]
 
-    found = np.asarray(jit(matrices, brief=True)(*as_arrays((dict(fit.parameters), points), fit.options.dtype)), float)
+        def matrices(parameters: dict[str, Array], at: Array) -> Array:
+            kernel = kernel_values(program.evaluator, group, parameters, at.shape[-1])
+            each = [covariance(group.form, [a[k] for a in kernel.arguments], Values(at)) for k in range(group.factors)]
+            return jnp.stack(each)
+
+        return jit(matrices, brief=True)
+
+    given = as_arrays((dict(fit.parameters), points), fit.options.dtype)
+    found = np.asarray(of_model(fit.program, make, "correlations", place, shapes_of(given))(*given), float)
     sds = np.sqrt(np.maximum(np.einsum("knn->kn", found), 1e-300))
     return found / (sds[:, :, None] * sds[:, None, :])
 
