@@ -13,6 +13,7 @@ from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.language.warnings.cautions import unbounded_priors
 from gpdsl.program.program import Program
+from gpdsl.results.criticism.skipped import SKIPPED
 from gpdsl.results.fit import Fit
 from gpdsl.shown import rounded
 from gpdsl.symbolic.density_mass import doubtful
@@ -97,7 +98,7 @@ def _diagnosis(fit: Fit) -> list[str]:
     lines = [f"  doubtful    {each}" for each in own_doubts(fit)]
     left = f"; not looked at: {', '.join(found.left)}" if found.left else ""
     verdict = f"{doubtful} doubtful" if doubtful else "none says that the fit is to be doubted"
-    return [*lines, f"  diagnosis   {len(found.findings)} checks, {verdict}{left}"]
+    return [*lines, f"  diagnosis   {sum(each.name != SKIPPED for each in found.findings)} checks, {verdict}{left}"]
 
 
 def own_doubts(fit: Fit) -> list[str]:

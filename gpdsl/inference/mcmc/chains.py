@@ -263,9 +263,9 @@ AGREED, APART, ENOUGH = 1.01, 1.1, 400
 def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
     """What the chains did in a line, and what is doubtful about them, with a remedy."""
     count, draws = chains.shape
-    worst = (
-        f"R-hat at most {found.r_hat:.3f}, effective draws at least {found.bulk:.0f} (bulk), {found.tail:.0f} (tail)"
-    )
+    halves = "of its halves " * (count == 1)
+    ends = f"effective draws at least {found.bulk:.0f} (bulk), {found.tail:.0f} (tail)"
+    worst = f"R-hat {halves}at most {found.r_hat:.3f}, {ends}"
     moves = f"{chains.divergences} divergences"
     if chains.ladder is not None:
         kept = 1 - float(chains.ladder.refused.max())
@@ -275,7 +275,7 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         moves = f"elliptical slices, {np.mean(chains.statistics['n_steps']):.0f} densities a draw"
     about = f"{count} chain{'s' * (count > 1)} of {draws} draws: {worst}, {moves}"
     about += f", {chains.images} images by signs and exchanges of latents" if chains.images > 1 else ""
-    doubts = []
+    doubts = [ALONE] if count == 1 else []
     if round(found.r_hat, 3) > AGREED and count > 1:
         more = "ask for more draws"
         if chains.sliced:
@@ -295,6 +295,8 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         doubts.append(_too_few_arrivals(chains.ladder))
     return about, tuple(doubts)
 
+
+ALONE = "one chain cannot tell whether others would go elsewhere, as its R-hat compares its halves: ask for chains = 4"
 
 FRESH, WILLING = 20, 0.3
 """Arrivals from the prior that tell how much each mode weighs, and exchanges below which more temperatures help."""

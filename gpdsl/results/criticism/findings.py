@@ -23,6 +23,7 @@ from gpdsl.results.criticism.importance import importance
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
 from gpdsl.results.criticism.learnt import certainty, informed, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
+from gpdsl.results.criticism.skipped import skipped
 from gpdsl.results.criticism.structure import correlation, one_gaussian, reach, symmetry
 from gpdsl.results.fitting import on_device
 from gpdsl.results.summary import estimate, in_data_units, more_points
@@ -54,8 +55,9 @@ def diagnose(fit: Fit, data: Any) -> Diagnosis:
         return found.diagnosis
     bound = fitted_rows(fit, data, "diagnose")
     with precision(fit.options.dtype):
-        every = (*found.of_parameters, *(each for look, _ in LOOKS.values() for each in look(fit, bound)))
-        return Diagnosis(judged(fit, every))
+        told = {name: list(look(fit, bound)) for name, (look, _) in LOOKS.items()}
+        every = *found.of_parameters, *(each for looked in told.values() for each in looked)
+        return Diagnosis((*judged(fit, every), *skipped(fit, [name for name, each in told.items() if not each])))
 
 
 def parameter_frame(fit: Fit) -> Any:
@@ -197,6 +199,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
     seconds = np.inf if full else min(max(LEAST, SHARE * fit.seconds), MOST)
     edges = list(at_edges(fit))
     errors, lacking, findings, left = {}, "", [finding for finding, _ in edges], []
+    silent: list[str] = []
     quiet = np.errstate(all="ignore")  # of evidences that are not finite
     with precision(fit.options.dtype), on_device(fit.options.device), machine_for(fit.rows), quiet:
         try:
@@ -210,10 +213,12 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
                 left.append(name)
                 continue
             try:
-                findings += look(fit, data)
+                seen = list(look(fit, data))
+                findings += seen
+                silent += [] if seen else [name]
             except TROUBLE as problem:  # a summary is worth more than a look at it
                 left.append(f"{name} ({described(problem)[:100]})")
-    return Inspection(errors, lacking, judged(fit, findings), tuple(left))
+    return Inspection(errors, lacking, (*judged(fit, findings), *skipped(fit, silent)), tuple(left))
 
 
 def _curvature(fit: Fit, ended: Ended, seconds: float) -> Curvature:
