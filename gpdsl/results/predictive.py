@@ -23,6 +23,7 @@ from gpdsl.results.existence import degrees, existing, no_mean
 from gpdsl.results.integrals import is_steep
 from gpdsl.results.nodes import SPREAD_STEPS, joint_weights, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import Around, invert, of_normals
+from gpdsl.results.series import series_of
 from gpdsl.results.slopes import MANY, THIN, Smooth
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.curves import Curve, curve
@@ -229,9 +230,11 @@ class Predictive:
             return None
         if latents and sp.Poly(mean, *latents).total_degree() > 1:
             return None
+        noise = ex.per_component(self.beliefs, sd**2, self.keys, {})
+        if series := series_of(self.beliefs, mean, self.keys):  # of what is linear it is exact
+            return series.mean()[0], np.asarray(series.variance()[0] + noise)
         centre = sp.Dummy("centre", real=True)
         means = ex.per_component(self.beliefs, mean, self.keys, {})
-        noise = ex.per_component(self.beliefs, sd**2, self.keys, {})
         spread = ex.per_component(self.beliefs, (mean - centre) ** 2, self.keys, {centre: means})
         return np.asarray(means), np.asarray(spread + noise)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.ascent.lbfgs import ROUNDED, maximise
+from gpdsl.inference.ascent.lbfgs import ROUNDED, maximise, rounded_at
 
 BENDS = np.array([1000.0, 10.0, 1.0])
 """Curvatures of a quadratic whose maximum is 0 at 1."""
@@ -84,3 +84,9 @@ def test_single_precision_does_not_stop_half_way(init: dict[str, float]) -> None
         """)
     fit = model.fit(data, progress=False, init=init, diagnose="no")
     assert fit.elbo == pytest.approx(-65.6, abs=0.3)  # what most starts find
+
+
+def test_double_precision_is_advised_where_it_is_not_had() -> None:
+    single, double = rounded_at({"a": np.zeros(2, np.float32)}), rounded_at({"a": np.zeros(2)})
+    assert single.startswith(ROUNDED) and double.startswith(ROUNDED)
+    assert "dtype = float64" in single and "float64" not in double

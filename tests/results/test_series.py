@@ -145,3 +145,23 @@ def test_terms_that_bend_in_two_latents_or_are_nothing_far_out_have_none(
 
     of_quantity(prediction.beliefs, name, look)
     assert told == [found]
+
+
+def test_intervals_of_what_is_linear_in_correlated_latents_take_the_same_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of the program that they had."""
+    text = """
+        input x : real
+        input w : real
+        const sigma = 0.3
+        latent f(x) ~ GP(0, RBF(1))
+        latent g(x) ~ GP(0, 0.5 * RBF(2))
+        output y : real
+        y ~ Normal(1 + 2 * f + w * g - 0.3 * f * w, sigma)
+    """
+    rng = np.random.default_rng()
+    data = {"x": rng.uniform(0, 5, 20), "w": rng.normal(size=20), "y": rng.normal(size=20)}
+    fit = gpdsl.compile(text).fit(data, posterior="coupled", diagnose="no")
+    wanted = [0.05, 0.5, 0.99]
+    found = fit.predict(data).quantile("y", wanted)
+    monkeypatch.setattr("gpdsl.results.predictive.series_of", lambda *_: None)
+    np.testing.assert_allclose(found, fit.predict(data).quantile("y", wanted), rtol=1e-11, atol=1e-11)

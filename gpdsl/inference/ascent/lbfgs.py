@@ -21,7 +21,8 @@ ENDINGS = {0: "converged", 1: "stopped at the limit of steps; set a larger steps
 
 NO_BETTER = "stopped: the line search found no better point"
 
-ROUNDED = "stopped by rounding, which hides what further steps would gain: dtype = float64 shows it"
+ROUNDED = "stopped by rounding, which hides what further steps would gain"
+BY_SINGLE = f"{ROUNDED}: dtype = float64 shows it"
 
 RESTARTS = 4
 """Searches, each without the memory of the one before, where rounding has misled the line search."""
@@ -114,12 +115,18 @@ def maximise(
             if (settled and negative.rounding) or (not blind and (settled or outcome.value - begun <= least)):
                 break
             reached = negative.by_slopes() if blind else reached
-            outcome.message = ROUNDED if blind else outcome.message
+            outcome.message = rounded_at(outcome.point) if blind else outcome.message
         if not iteration and np.isfinite(outcome.value):  # it started where it ends
             report(1, outcome.value)
     except Enough as reason:
         outcome.message = str(reason)
     return outcome
+
+
+def rounded_at(point: Tree) -> str:
+    """Why a search ended whose values rounding has spoilt. In double precision there is no finer one to ask for."""
+    single = any(np.asarray(leaf).dtype == np.float32 for leaf in jax.tree.leaves(point))
+    return BY_SINGLE if single else ROUNDED
 
 
 def flat(tree: Tree) -> np.ndarray:
