@@ -147,7 +147,7 @@ def test_terms_that_bend_in_two_latents_or_are_nothing_far_out_have_none(
     assert told == [found]
 
 
-def test_intervals_of_what_is_linear_in_correlated_latents_take_the_same_series(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_of_what_is_linear_in_correlated_latents(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are those of the program that they had."""
     text = """
         input x : real
