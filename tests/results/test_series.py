@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sympy as sp
+from scipy.special import ndtr
 
 import gpdsl
 from gpdsl.results import series
@@ -131,6 +132,28 @@ def test_what_a_series_does_not_tell_is_computed_otherwise(prediction: gpdsl.Pre
     nodes, weights = np.polynomial.hermite_e.hermegauss(series.NODES)
     coefficients = series._shortened((series._hermite(nodes) * weights / weights.sum()) @ slow(nodes)[:, None])
     assert np.abs(coefficients[-series.LAST :]).sum() > 1e-3
+
+
+def test_a_kink_has_all_digits(prediction: gpdsl.Prediction) -> None:
+    """Its series is far off, by what its last coefficients tell: closed forms of |N(m, s)|, and Stein's covariance."""
+    beliefs = prediction.beliefs
+    a, v = _start(beliefs, "a"), _start(beliefs, "v")
+    mean, covariance = (np.asarray(each, float)[0] for each in (beliefs.marginals.mean, beliefs.marginals.covariance))
+    m, s, sign = (
+        mean[:, v] - 3,
+        np.sqrt(covariance[:, v, v]),
+        2 * ndtr((mean[:, v] - 3) / np.sqrt(covariance[:, v, v])) - 1,
+    )
+    size = s * np.sqrt(2 / np.pi) * np.exp(-0.5 * (m / s) ** 2) + m * sign
+    variance = m**2 + s**2 - size**2 + covariance[:, a, a] + 2 * covariance[:, a, v] * sign
+    np.testing.assert_allclose(prediction.mean("bent"), size + mean[:, a], rtol=1e-6)
+    np.testing.assert_allclose(prediction.variance("bent"), variance, rtol=1e-5)
+
+
+def test_coefficients_that_change_no_digit_are_left_out_but_for_two() -> None:
+    coefficients = np.array([1.0, 0.5, 1e-18, 0.0, 0.0, 0.0])[:, None]
+    np.testing.assert_array_equal(series._shortened(coefficients), coefficients[: 2 + series.LAST])
+    np.testing.assert_array_equal(series._shortened(0.0 * coefficients), np.zeros((1 + series.LAST, 1)))
 
 
 @pytest.mark.parametrize(("name", "found"), [("tau", True), ("bent", True), ("both", False), ("far", False)])
