@@ -137,6 +137,24 @@ def test_names_that_were_given_again_keep_nothing(monkeypatch: pytest.MonkeyPatc
     assert kept._path(("key", 1)) is None
 
 
+def test_what_is_told_once_for_many_keys_is_told_in_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """However deep in a key it lies, and though Python takes 1 for 1.0; the same made again is the same."""
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setenv(kept.VARIABLE, "")
+
+    def inside(*values: Any) -> list[Any]:
+        found: list[Any] = [tuple(values)]
+        for _ in range(kept.PARTS + 1):
+            found.append(("of", found[-1]))
+        return found
+
+    several = [inside(1), inside(1.0), inside(True), inside(1, 1), inside((1,)), inside("1")]
+    paths = [kept._path(key) for each in several for key in each]
+    assert None not in paths and len(set(paths)) == len(paths)
+    assert [kept._path(key) for key in inside(1)] == paths[: kept.PARTS + 2]
+
+
 def test_what_programs_depend_on_besides_is_in_their_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What JAX is told, XLA, and of how many cores; programs of other shapes are others."""
     monkeypatch.setattr(cache, "folder", tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.mcmc.chains import ALONE, Agreement, told
+from gpdsl.results.criticism import findings
 from gpdsl.results.criticism import skipped as module
 from gpdsl.results.criticism.findings import LOOKS
 
@@ -22,11 +23,13 @@ def said(fit: gpdsl.Fit) -> list[str]:
     return [each.said for each in fit.diagnose() if each.name == module.SKIPPED]
 
 
-def test_variables_of_rows_are_named() -> None:
+def test_variables_of_rows_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     fit = gpdsl.compile(TEXT + "row e ~ Normal(0, 0.5)\ny ~ StudentT(4, f + e, 0.1)").fit(DATA)
     (found,) = said(fit)
     assert found == "evidence for latents, what is known of latents, as rows have variables of their own"
     assert not any(each.doubtful for each in fit.diagnose() if each.name == module.SKIPPED)
+    monkeypatch.setattr(findings, "LOOKS", {name: (lambda *_: (), False) for name in LOOKS})
+    assert found in [each.said for each in fit.diagnose(DATA) if each.name == module.SKIPPED]
 
 
 def test_a_fit_of_which_all_is_looked_at_says_nothing() -> None:
@@ -37,6 +40,27 @@ def test_a_fit_of_which_all_is_looked_at_says_nothing() -> None:
 def test_every_reason_has_words_and_belongs_to_a_look() -> None:
     assert set(module.LOOKED) <= set(LOOKS)
     assert {why for each in module.LOOKED.values() for why in each} == set(module.WORDS)
+
+
+@pytest.mark.parametrize("why", [None, *module.WORDS])
+def test_every_reason_is_told_of_the_fits_that_have_it(why: str | None) -> None:
+    """With the looks that it keeps from finding anything, and no others; nothing of looks that found something."""
+    program = SimpleNamespace(
+        inner={"h"} if why == "layers" else set(),
+        fields=("u",) if why == "fields" else (),
+        groups=[SimpleNamespace(per_row=False), SimpleNamespace(per_row=why == "row variables")],
+        opaque=("solve",) if why == "opaque functions" else (),
+    )
+    fit: Any = SimpleNamespace(
+        program=program,
+        settings=object() if why == "settings" else None,
+        options=SimpleNamespace(drawn=why == "draws"),
+        weights=np.ones(2 if why == "mixture" else 1),
+    )
+    looks = [look for look, reasons in module.LOOKED.items() if why in reasons]
+    found = list(module.skipped(fit, list(LOOKS)))
+    assert [each.said for each in found] == ([f"{', '.join(looks)}, as {module.WORDS[why]}"] if why else [])
+    assert not list(module.skipped(fit, [look for look in LOOKS if look not in looks]))
 
 
 @pytest.mark.parametrize("count", [1, 4])
