@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.ascent.lbfgs import ROUNDED, maximise, rounded_at
+from gpdsl.inference.ascent.lbfgs import MARGIN, ROUNDED, Outcome, _Negative, maximise, rounded_at
 
 BENDS = np.array([1000.0, 10.0, 1.0])
 """Curvatures of a quadratic whose maximum is 0 at 1."""
@@ -50,6 +50,48 @@ def test_slopes_lead_on_where_values_are_rounded(seed: int) -> None:
     assert quadratic(found.point)[0] > -0.15
     assert found.message in ("converged", ROUNDED)
     assert found.evaluations < 200
+
+
+def test_differences_that_rounding_hides_are_those_of_slopes() -> None:
+    """Exact of a quadratic, also over several line searches; larger ones are those of values."""
+    places = [np.array(each) for each in ([0.9, 0.0, -2.0], [0.95, 0.1, -1.5], [1.1, 0.3, 0.0], [1.0, 0.9, 0.8])]
+    errors = iter([0.0, 0.05, -0.08, 3.0])
+
+    def off(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = quadratic(x)
+        return value + next(errors), slope
+
+    negative = _Negative(off, lambda x: x, Outcome(places[0], -np.inf, "", 0))
+    negative.contradicted = 0.1
+    negative.by_slopes()
+    assert negative.rounding == MARGIN * 0.1 and negative.contradicted == 0.0
+    told = []
+    for x in places:
+        told.append(negative(x)[0])
+        negative.begin()
+    true = [-quadratic(x)[0] for x in places]
+    np.testing.assert_allclose(np.subtract(told, told[0])[:3], np.subtract(true, true[0])[:3], rtol=1e-12)
+    assert told[3] - told[2] == pytest.approx(true[3] - true[2] - 3.0 - 0.08)
+
+
+@pytest.mark.parametrize(("error", "expected"), [(0.9, 0.0), (1.1, 1.1)])
+def test_values_contradict_slopes_where_they_are_off_by_more_than_these_bend(error: float, expected: float) -> None:
+    """By 1, over a step of 1 along the third; what a gain as large forgets. Smooth functions are off by less."""
+    errors = iter([0.0, error])
+
+    def off(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = quadratic(x)
+        return value - next(errors), slope
+
+    start = np.array([1.0, 1.0, -2.0])
+    negative = _Negative(off, lambda x: x, Outcome(start, -np.inf, "", 0))
+    negative(start)
+    negative(start + [0.0, 0.0, 1.0])
+    assert negative.contradicted == pytest.approx(expected)
+    negative.begin(1.0)
+    assert negative.contradicted == pytest.approx(expected)
+    negative.begin(1.2)
+    assert negative.contradicted == 0.0
 
 
 def test_values_that_agree_with_slopes_are_left_alone() -> None:
