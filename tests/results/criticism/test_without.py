@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.results.criticism import without
+from gpdsl.results.criticism.left_out import LeaveOneOut
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0, 6, 40))
@@ -146,6 +148,109 @@ def test_exact_fits_need_none_and_what_is_no_number_is_refused() -> None:
     for wrong in (-1, True, 2.5):
         with pytest.raises(gpdsl.GpdslError, match="expected how many rows fits may leave out"):
             fit.loo({"x": X, "y": y}, refits=wrong)  # type: ignore[arg-type]
+
+
+def weighed(weights: list[float], **more: Any) -> Any:
+    """A fit of which nothing is known but the weights of its settings."""
+    return SimpleNamespace(settings=SimpleNamespace(weights=np.array(weights)), **more)
+
+
+def bridged(
+    monkeypatch: pytest.MonkeyPatch, low: list[float], high: list[float], theirs: Any, own: Any, offset: float
+) -> tuple[float, float]:
+    """The density of a row in units of the data, which are those of the fit times exp(offset)."""
+    units = SimpleNamespace(log_jacobian=lambda _: np.array([offset]))
+    some = SimpleNamespace(observed={})
+    found: Any = SimpleNamespace(
+        data=SimpleNamespace(take=lambda _: some),
+        fit=weighed(high, standardised=units),
+        densities=np.array(own)[:, None],
+    )
+    below = float(np.log(np.dot(low, np.exp(theirs)))) - offset
+    one = weighed(low, log_predictive_density=lambda _: np.array([below]))
+    monkeypatch.setattr(without, "densities_of_settings", lambda *_: np.array(theirs)[:, None])
+    return without._density(found, one, 0)
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_a_bridge_between_two_averages_is_exact_on_the_same_settings(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Bayes: settings of all rows weigh as much as those of the others times the row's density, in any units."""
+    low, logs = np.array([0.5, 0.3, 0.2]), np.array([-1.0, -2.5, 0.5])
+    true = np.log(low @ np.exp(logs))
+    high = low * np.exp(logs - true)
+    value, error = bridged(monkeypatch, list(low), list(high), logs, logs, offset)
+    assert value == pytest.approx(true - offset, abs=1e-12)
+    ahead, back = np.exp(logs) / (np.exp(logs) + np.exp(true)), 1 / (np.exp(logs) + np.exp(true))
+    parts = [np.sum((w * t / (w @ t) - w) ** 2) for w, t in ((low, ahead), (high, back))]
+    assert error == pytest.approx(np.sqrt(sum(parts)))
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_settings_that_have_none_in_common_say_how_far_apart_their_averages_are(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, theirs, own = [0.5, 0.5], np.array([-40.0, -20.0]), np.array([-1.0, -2.0])
+    value, error = bridged(monkeypatch, weights, weights, theirs, own, offset)
+    below, above = np.log(0.5 * np.exp(theirs).sum()), -np.log(0.5 * np.exp(-own).sum())
+    assert below < value + offset < above
+    assert error == pytest.approx(above - below)
+
+
+def test_rows_are_left_out_the_least_trusted_first() -> None:
+    """Those whose k is high, then those that move most; none of which nothing is observed."""
+    found: Any = SimpleNamespace(
+        fit=SimpleNamespace(choice=SimpleNamespace(exact=False)),
+        pointwise=np.array([-1.0, -1.0, -1.0, -np.inf, np.nan, -1.0, -1.0]),
+        of_itself=np.array([-0.9, 0.0, -0.5, 0.0, np.nan, -0.9, -0.5]),
+        doubtful=np.array([False, False, False, False, False, True, True]),
+    )
+    np.testing.assert_array_equal(without._rows(found), [6, 5, 3, 1, 2])
+
+
+def test_rows_that_no_fit_has_left_out_may_be_off_by_all_that_they_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where their k is high; the others by the share that those were off by which a fit has left out."""
+    fit: Any = SimpleNamespace(choice=SimpleNamespace(exact=False))
+    before, itself = np.array([-1.0, -2.0, -3.0, -4.0]), np.array([0.0, -1.5, -1.0, -3.9])
+    k = np.array([0.9, 0.2, 0.8, 0.1])
+    found = LeaveOneOut(fit, fit, before, itself, "loo", k, np.zeros((1, 4)), [])
+    monkeypatch.setattr(without, "_density", lambda *_: (-1.6, 0.02))
+    after = without._told(found, {0: fit})
+    np.testing.assert_allclose(after.pointwise, [-1.6, -2.0, -3.0, -4.0])
+    np.testing.assert_allclose(after.k, [np.nan, 0.2, 0.8, 0.1])
+    assert after.error is not None
+    np.testing.assert_allclose(after.error, [0.02, 0.6 * 0.5, 2.0, 0.6 * 0.1])
+    assert after.elpd_error == pytest.approx(2.38) and list(np.flatnonzero(after.doubtful)) == [2]
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "more"),
+    [
+        (without.MOST, {}, {}),
+        (without.MOST, {"engine": "ep"}, {}),
+        (without.FEWER, {"posterior": "corrected"}, {}),
+        (without.FEWER, {}, {"settings": object()}),
+        (0, {"engine": "mcmc"}, {}),
+        (0, {"batch": 10}, {}),
+        (0, {"parameters": "gaussian"}, {}),
+        (0, {}, {"rows": without.LARGEST + 1}),
+        (0, {}, {"program": SimpleNamespace(opaque=("solve",), fields=())}),
+        (0, {}, {"program": SimpleNamespace(opaque=(), fields=("u",))}),
+    ],
+)
+def test_fits_that_take_long_are_not_made_without_being_asked_for(
+    count: int, options: dict[str, Any], more: dict[str, Any]
+) -> None:
+    asked = SimpleNamespace(**{"engine": "vi", "batch": None, "parameters": "point", "posterior": "full", **options})
+    plain = {
+        "options": asked,
+        "program": SimpleNamespace(opaque=(), fields=()),
+        "rows": without.LARGEST,
+        "settings": None,
+    }
+    fit: Any = SimpleNamespace(**{**plain, **more})
+    assert without._by_itself(fit) == count
 
 
 def test_how_far_others_are_off_is_told_from_rows_that_were_fitted() -> None:
