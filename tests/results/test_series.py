@@ -11,21 +11,26 @@ import sympy as sp
 from scipy.special import ndtr
 
 import gpdsl
+from gpdsl.program.joint import Marginals
 from gpdsl.results import series
-from gpdsl.results.expectation import Beliefs
+from gpdsl.results.expectation import MANY, Beliefs
 from gpdsl.results.named import of_quantity
 from gpdsl.results.prediction import Prediction
 
 MODEL = """
 index i in 1..2
+index j in 1..3
 input x : real
 output y : real
 output z[i] : real
 const c = 2
+const d[j] = [1, 2, 4]
 latent a[i](x) ~ GP(1, 0.2 * RBF(1))
 latent v[i](x) ~ GP(3, 0.05 * RBF(1))
 let tau = a[1] / v[1] + c * (a[2] - a[1]) / v[2] + exp(v[1]) * a[2] + x
 let each[i] = a[i] / v[i] + v[i]^2 + 1
+let ratio[i] = a[i] / v[i]
+let wide[j, i] = d[j] * a[2] + a[i] / v[i]
 let bent = abs(v[1] - 3) + a[1]
 let both = log(v[1] + v[2]^2) * a[1]
 let far = log(v[1] - 2) * a[1]
@@ -132,6 +137,37 @@ def test_what_a_series_does_not_tell_is_computed_otherwise(prediction: gpdsl.Pre
     nodes, weights = np.polynomial.hermite_e.hermegauss(series.NODES)
     coefficients = series._shortened((series._hermite(nodes) * weights / weights.sum()) @ slow(nodes)[:, None])
     assert np.abs(coefficients[-series.LAST :]).sum() > 1e-3
+
+
+def test_terms_that_are_known_along_one_axis_are_found_along_two(prediction: gpdsl.Prediction) -> None:
+    """The same term, asked for along other axes, and one that all elements share."""
+    ratio, wide = prediction.mean("ratio"), prediction.mean("wide")
+    level = np.array([1.0, 2.0, 4.0])[:, None] * prediction.mean("a")[:, None, 1:]
+    np.testing.assert_allclose(wide, level + ratio[:, None], rtol=1e-12)
+    mean, variance = expected(prediction.beliefs, lambda x, a1, a2, v1, v2: 4 * a2 + a1 / v1, 1)
+    assert wide[1, 2, 0] == pytest.approx(mean, rel=1e-9)
+    assert prediction.variance("wide")[1, 2, 0] == pytest.approx(variance, rel=1e-8)
+
+
+class Together(Marginals):
+    """Such as passes through layers have."""
+
+    together = True
+
+
+def test_many_components_and_values_drawn_together_have_none(prediction: gpdsl.Prediction) -> None:
+    """A series of each would be many numbers; and those drawn together are no Gaussian."""
+    beliefs, found = prediction.beliefs, list[bool]()
+    many = replace(beliefs, weights=np.full(MANY + 1, 1 / (MANY + 1)))
+    marginals = beliefs.marginals
+    together = replace(beliefs, marginals=Together(marginals.mean, marginals.variance, marginals.covariance))
+
+    def look(expression: sp.Expr, keys: tuple[str, ...]) -> np.ndarray:
+        found.extend(series.series_of(each, expression, keys) is not None for each in (beliefs, many, together))
+        return np.zeros(3)
+
+    of_quantity(beliefs, "tau", look)
+    assert found == [True, False, False]
 
 
 def test_a_kink_has_all_digits(prediction: gpdsl.Prediction) -> None:
