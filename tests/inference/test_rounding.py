@@ -14,27 +14,39 @@ BENDS = np.array([1000.0, 10.0, 1.0])
 """Curvatures of a quadratic whose maximum is 0 at 1."""
 
 
-def searched(objective: Any, start: np.ndarray) -> Any:
-    return maximise(objective, start, steps=200, tolerance=1e-8, report=lambda *_: None, size=100.0)
+def searched(objective: Any, start: np.ndarray, tolerance: float = 1e-8) -> Any:
+    return maximise(objective, start, steps=200, tolerance=tolerance, report=lambda *_: None, size=100.0)
 
 
 def quadratic(x: np.ndarray) -> tuple[float, np.ndarray]:
     return -0.5 * float(BENDS @ (x - 1.0) ** 2), -BENDS * (x - 1.0)
 
 
-def test_a_search_comes_back_from_where_there_is_no_value() -> None:
+@pytest.mark.parametrize("nothing", [np.nan, -1e30])
+def test_a_search_comes_back_from_where_there_is_no_value(nothing: float) -> None:
     """Its second trial goes beyond the wall: it is tried again, a third as far, and not next to where it was."""
     tried = []
 
     def walled(x: np.ndarray) -> tuple[float, np.ndarray]:
         tried.append(x)
-        return (np.nan, np.full(3, np.nan)) if x[2] > 1.5 else quadratic(x)
+        return (nothing, quadratic(x)[1]) if x[2] > 1.5 else quadratic(x)
 
     found = searched(walled, np.array([1.05, 0.5, -20.0]))
     assert any(x[2] > 1.5 for x in tried)
     assert found.value == pytest.approx(0.0, abs=1e-6)
     assert found.message == "converged"
     assert found.evaluations < 60
+
+
+@pytest.mark.parametrize("wall", [1.01, 1.1, 1.5])
+def test_a_step_that_a_wall_made_short_is_not_the_last(wall: float) -> None:
+    """It gains less than the 30 nats at which others end a search so rough; 19 are left."""
+    found = searched(
+        lambda x: (np.nan, np.full(3, np.nan)) if x[2] > wall else quadratic(x),
+        np.array([1.05, 0.5, -20.0]),
+        tolerance=0.3,
+    )
+    assert found.value > -0.3 and found.message == "converged"
 
 
 @pytest.mark.parametrize("seed", range(5))
