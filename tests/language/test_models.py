@@ -221,3 +221,28 @@ def test_conditions_of_layers(condition: str) -> None:
         f"latent h[{condition}](h[l - 1]) ~ GP(h[l - 1], RBF(l))\ny ~ Normal(h[4], 0.1)\ninfer vi: inducing h = 20"
     )
     assert model.latents["h_4"].arguments == ("h_3",)
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("L : correlation_factor", "`L` is a square matrix"),
+        ("L[p] : correlation_factor", "`L` is a square matrix"),
+        ("L[p, q] : correlation_factor", "`L` is a square matrix"),
+        ("L : ordered", "`L` is one number, but `ordered` means elements that increase"),
+        ("L : simplex", "`L` is one number, but `simplex` means elements that add up to 1"),
+        ("L : simplex[1]", "nothing to learn in `L`"),
+        ("L[p] : unit(lower = 0)", "`unit` has no bounds of its own"),
+    ],
+)
+def test_parameters_of_a_shape_have_it(declared: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        compile_text(f"index p in 1..3\nindex q in 1..2\noutput y : real\nparam {declared}\ny ~ Normal(0, 1)")
+
+
+def test_a_condition_on_one_of_two_indices_holds_for_that_one() -> None:
+    head = "index i in 1..3\nindex j in 1..2\noutput y[i, j] : real\n"
+    model = compile_text(f"{head}y[i > 1, j] ~ Normal(i, 1)\ny[1, j] ~ Normal(0, 1)")
+    assert model.observations[0].guards == (Guard("i", ">", 1), Guard("j"))
+    with pytest.raises(ModelError, match=r"`y`.*1, 1"):
+        compile_text(f"{head}y[i > 1, j] ~ Normal(i, 1)")

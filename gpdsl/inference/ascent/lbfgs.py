@@ -115,6 +115,7 @@ def maximise(
             if (settled and negative.rounding) or (not blind and (settled or outcome.value - begun <= least)):
                 break
             reached = negative.by_slopes() if blind else reached
+        else:
             outcome.message = rounded_at(outcome.point) if blind else outcome.message
         if not iteration and np.isfinite(outcome.value):  # it started where it ends
             report(1, outcome.value)
