@@ -14,7 +14,8 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.log_joint import log_volume
+from gpdsl.inference.integrated import Explored
+from gpdsl.inference.log_joint import AT_ONCE, at_places, log_volume
 from gpdsl.inference.smoothing import generalised_pareto, smoothed
 from gpdsl.program.program import make_program
 from gpdsl.results.settings import PREDICTED
@@ -275,6 +276,38 @@ def test_densities_of_parameters_become_those_on_the_real_line(line: str, name: 
         values = jax.vmap(lambda number: program.parameters.constrain({name: number})[name])(numbers)
         found = jnp.sum(weights * of(values)) / jnp.sum(weights)
     assert abs(float(found) - mean) < 1e-4
+
+
+@pytest.mark.parametrize("count", [1, AT_ONCE, 2 * AT_ONCE + 3])
+def test_places_keep_their_order(count: int) -> None:
+    points = np.random.default_rng(0).normal(size=(count, 2))
+    np.testing.assert_array_equal(at_places(lambda some: some[:, 0] - 3 * some[:, 1], points), points @ [1.0, -3.0])
+
+
+def test_values_alone_have_the_volumes_of_priors() -> None:
+    """Of several places what each has with its gradient: the evidence, and log |d theta / d u|."""
+    text = "input x : real\noutput y : real\nparam a : positive ~ Gamma(3, 2)\nparam b : real ~ Normal(0, 1)\n"
+    program = make_program(
+        gpdsl.compile(f"{text}latent f(x) ~ GP(b, RBF(1))\ny ~ Normal(f, a)").declarations, {}, {}, {}
+    )
+
+    class Evidence:
+        def __call__(self, learnt: Any) -> tuple[float, Any]:
+            return self.value(learnt), {name: -each for name, each in learnt.items()}
+
+        def value(self, learnt: Any) -> float:
+            return -0.5 * sum(float(each) ** 2 for each in learnt.values())
+
+    with jax.enable_x64(True):
+        start = {name: jnp.asarray(each) for name, each in program.parameters.unconstrained().items()}
+        density = Explored(program, Evidence(), start, lambda *_: None)  # type: ignore[arg-type]
+        points = np.random.default_rng(0).normal(size=(3, 2))
+        found = density.values(points)
+        expected = [-0.5 * each @ each + float(log_volume(program, density.learnt(each))) for each in points]
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        np.testing.assert_allclose(found, [density(each)[0] for each in points], rtol=1e-12)
+        assert density.value(points[1]) == pytest.approx(found[1])
+    assert density.evaluations == 7
 
 
 @pytest.mark.slow

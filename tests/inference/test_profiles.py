@@ -46,7 +46,7 @@ def test_values_alone_are_those_that_come_with_gradients(text: str) -> None:
 @pytest.mark.parametrize("text", [COUNTS, SPREAD], ids=["row space", "one program"])
 def test_the_posterior_at_a_value_takes_no_other_evaluation(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     profile, learnt = profile_of(text)
-    there = moved(learnt, 0.3)
+    there = moved(learnt, 1.0)
     profile(learnt)
     value, before = profile.value(there), profile.compute
     monkeypatch.setattr(profile, "compute", None)
