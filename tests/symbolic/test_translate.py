@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import sympy as sp
 
+from gpdsl.language import compile_text
 from gpdsl.language.errors.base import ModelError
 from gpdsl.language.model import Read
 from gpdsl.symbolic.errors import NoCase
@@ -246,3 +247,14 @@ def test_subscripts() -> None:
     found = gathered("a", (level_of("site"), 2, level_of("kind")))
     assert found == Ref("gathered", "a", (2,), at=((0, "site"), (2, "kind")))
     assert found.places == ("site", 2, "kind")
+
+
+@pytest.mark.parametrize("given", [1, 2, 4])
+def test_a_mixture_has_one_weight_for_each_component(given: int) -> None:
+    """At the size that the data give to their index: fewer are refused like more."""
+    parts = ", ".join(f"Normal(f, {sd})" for sd in (1, 3, 10))
+    head = "input x : real\ninput v : real[K]\noutput y : real\nparam w : simplex[K]\nlatent f(x) ~ GP(0, RBF(1))\n"
+    model = compile_text(f"{head}y ~ Mixture(w, {parts})")
+    with pytest.raises(ModelError, match=f"3 distributions has 3 weights, not {given}"):
+        observation_terms(Translator(model, {"K": given}))
+    assert observation_terms(Translator(model, {"K": 3}))
