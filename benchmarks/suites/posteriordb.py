@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from blackjax.diagnostics import effective_sample_size
 from jax.scipy.linalg import solve_triangular
 from peers import nuts
 from report import ROOT, show, verdict
@@ -127,14 +128,31 @@ def compare(name: str, text: str, data: Mapping[str, Any], latent: str | None, m
             verdict(f"{name}: share of the time of NUTS, first use", first / whole, SHARE)
             verdict(f"{name}: the same, compiled", again / gold.processor_seconds, SHARE)
         else:
-            assert fit.settings is not None
-            error = np.sqrt(1 / min(fit.settings.effective, len(fit.settings.weights)) + 1 / REFERENCE)
+            error, of_sd = _errors(fit, len(found[0]))
             verdict(f"{name}: |z| of means of chains", float(np.max(np.abs(found[0] - mean) / sd / error)), Z)
-            # tails are heavier than a Gaussian's, of which it would be a share of 0.7
-            verdict(f"{name}: |z| of their standard deviations", float(np.max(np.abs(found[1] / sd - 1) / error)), Z)
+            verdict(f"{name}: |z| of their standard deviations", float(np.max(np.abs(found[1] / sd - 1) / of_sd)), Z)
     about = f"NUTS: 4 x {DRAWS}, R-hat {gold.rhat:.4f}, least ESS {gold.least_ess:.0f}, {gold.gradients} gradients"
     columns = ["fit", "means, sd away at most", "ratio of sds", "processor s, first use", "compiled"]
     show(name, columns, rows, about)
+
+
+def _errors(fit: gpdsl.Fit, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Monte-Carlo errors of means, in standard deviations, and of standard deviations, as shares of them.
+
+    Parameters have all draws of the chains, the effective number of their squares, and their kurtosis; latents and
+    effects are averages over the settings that are kept, with tails between those of a Gaussian (0.5) and of an
+    exponential (2).
+    """
+    settings = fit.settings
+    assert settings is not None
+    means, sds = [], []
+    for chains in (settings.chains[name] for name in fit.parameters if settings.chains[name].ndim == 2):
+        apart = (chains - chains.mean()) ** 2
+        means.append(1 / float(effective_sample_size(chains)) + 1 / REFERENCE)
+        spread = np.var(apart) / np.mean(apart) ** 2 / 4
+        sds.append(spread * (1 / float(effective_sample_size(apart)) + 1 / REFERENCE))
+    rest = [1 / min(settings.effective, len(settings.weights)) + 1 / REFERENCE] * (count - len(means))
+    return np.sqrt(means + rest), np.sqrt(sds + rest)
 
 
 def _timed(text: str, data: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[float, float, gpdsl.Fit]:
