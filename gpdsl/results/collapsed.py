@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import sympy as sp
 
 from gpdsl.results.expectation import Beliefs
+from gpdsl.symbolic.expectations import has_external, is_linear, latents_in
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
 from gpdsl.symbolic.joint import correlated
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.terms import has_external, latents_in
 
 TINY = sp.Float(1e-36)
 """A variance that is nothing, in single precision too."""
@@ -32,7 +32,7 @@ def collapsed(beliefs: Beliefs, law: Law) -> tuple[Law, tuple[sp.Symbol, ...]]:
     apart = {*latents_in(translator, sd), *(each for several in correlated(translator, latents) for each in several)}
     chosen: list[sp.Symbol] = []
     for latent in latents:
-        if latent not in apart and all(sp.diff(mean, latent, other) == 0 for other in (latent, *chosen)):
+        if latent not in apart and is_linear(mean, (latent, *chosen)):
             chosen.append(latent)
     others = sorted({*apart, *latents} - set(chosen), key=str)
     if marginals.covariance is None:

@@ -12,8 +12,8 @@ from scipy.special import expit
 
 from gpdsl.results.on_host import polynomial_mean
 from gpdsl.results.series import series_of
+from gpdsl.symbolic.expectations import is_linear, latents_in
 from gpdsl.symbolic.functions import sigmoid, softplus
-from gpdsl.symbolic.terms import latents_in
 
 if TYPE_CHECKING:
     from gpdsl.results.expectation import Beliefs
@@ -53,7 +53,7 @@ def _normal_moments(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Mean and variance under each component of what is linear in the latents."""
     latents = latents_in(beliefs.program.translator, sp.Tuple(*(expression.free_symbols - given.keys())))
-    if any(sp.diff(expression, f, g) != 0 for f in latents for g in latents):
+    if not is_linear(expression, latents):
         return None
     series = None if given else series_of(beliefs, expression, keys)
     if series is not None:

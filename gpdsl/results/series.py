@@ -23,9 +23,8 @@ from jaxtyping import Float
 from gpdsl.program.quadrature import gauss_hermite
 from gpdsl.results.on_host import source_of
 from gpdsl.results.separated import ROUNDING, Moment
-from gpdsl.symbolic.expectations import MOST_TERMS
+from gpdsl.symbolic.expectations import MOST_TERMS, has_external, is_linear, latents_in
 from gpdsl.symbolic.numeric import evaluate
-from gpdsl.symbolic.terms import has_external, latents_in
 
 if TYPE_CHECKING:
     from gpdsl.results.expectation import Beliefs
@@ -37,6 +36,12 @@ NODES, ORDERS = 24, 16
 
 LAST, FAR = 2, 1e3
 """Coefficients at the end that tell what is left out, and how many times what they do counts as lost."""
+
+REACH, POINTS, NUMBERS = 9.0, (41, 1801), 40_000
+"""Of a line along which it is looked for what happens between nodes, at so many points, so many numbers in all."""
+
+TELL, SEEN = 30.0, 1e-6
+"""Times what is told to be left out, and share of the size, by which means may differ there."""
 
 NOTHING = 1e-17
 """Share of the largest coefficient that changes no digit."""
@@ -150,19 +155,40 @@ def _term(beliefs: Beliefs, term: sp.Expr, keys: tuple[str, ...]) -> Term | None
     if bent is None:
         return None
     nodes, weights = gauss_hermite(1, NODES)
-    z = nodes[:, 0].reshape(-1, *(1,) * (2 + len(keys)))
     sd, others = _sd_of(beliefs, keys, bent), tuple(each for each in latents if each != bent)
-    at = {bent: _mean_of(beliefs, keys, bent) + sd * z}
-    for each in others:
-        at[each] = _mean_of(beliefs, keys, each) + _covariance_of(beliefs, keys, each, bent) / sd * z
+
+    def along(z: Array) -> dict[sp.Symbol, Array]:
+        z = z.reshape(-1, *(1,) * (2 + len(keys)))
+        at = {bent: _mean_of(beliefs, keys, bent) + sd * z}
+        for each in others:
+            at[each] = _mean_of(beliefs, keys, each) + _covariance_of(beliefs, keys, each, bent) / sd * z
+        return at
+
     asked = (term, *(sp.diff(term, each) for each in others))
+    at = along(nodes[:, 0])
     found = [value for e in asked if (value := _values(beliefs, e, keys, at)) is not None and np.isfinite(value).all()]
     if len(found) < len(asked):
         return None
     analysis = _hermite(nodes[:, 0]) * weights
     shape = np.broadcast_shapes(*(e.shape[1:] for e in found), sd.shape)
     coefficients = [_shortened(np.tensordot(analysis, np.broadcast_to(e, (NODES, *shape)), axes=1)) for e in found]
+    line = np.linspace(-REACH, REACH, int(np.clip(NUMBERS // max(sd.size, 1), *POINTS)))
+    at = along(line)
+    if any(_is_missed(line, _values(beliefs, e, keys, at), c) for e, c in zip(asked, coefficients, strict=True)):
+        return None
     return Term(bent, others, coefficients[0], tuple(coefficients[1:]))
+
+
+def _is_missed(line: Array, values: Array | None, coefficients: Array) -> bool:
+    """Whether a function has another mean on a line than at the nodes, by more than its last coefficients tell.
+
+    What is narrower than the nodes are apart has coefficients of nothing.
+    """
+    weights = np.exp(-0.5 * line**2) * (line[1] - line[0]) / np.sqrt(2 * np.pi)
+    known = np.broadcast_to(np.where(np.isfinite(values), values, 0.0), (len(line), *coefficients.shape[1:]))
+    off = np.abs(np.tensordot(weights, known, axes=1) - coefficients[0])
+    size = np.sqrt(np.tensordot(weights, known**2, axes=1))
+    return bool(np.any(off > TELL * np.abs(coefficients[-LAST:]).sum(axis=0) + SEEN * size))
 
 
 def _shortened(coefficients: Array) -> Array:
@@ -176,7 +202,7 @@ def _bent_in(term: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Symbol | None:
     """The one latent that a term is not linear in, given which it is linear in the others together; None of several."""
     for bent in latents:
         others = [each for each in latents if each != bent]
-        if all(sp.diff(term, f, g) == 0 for i, f in enumerate(others) for g in others[i:]):
+        if is_linear(term, others):
             return bent
     return None
 

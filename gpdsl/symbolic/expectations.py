@@ -48,6 +48,13 @@ class Term:
         return not any(k.has(floor) for k in kinks) if len(self.integrand.arguments) == 1 else not kinks
 
 
+def is_linear(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
+    """Whether it is linear in the latents together; false where that is not plain, as of `abs(f)`."""
+    if latents and not expression.is_polynomial(*latents):
+        return False
+    return all(sp.diff(expression, f, g) == 0 for i, f in enumerate(latents) for g in latents[i:])
+
+
 def latents_in(translator: Translator, expression: sp.Expr) -> tuple[sp.Symbol, ...]:
     """Latent values an expression reads, through opaque functions too, in a fixed order."""
     kinds = translator.references

@@ -265,6 +265,7 @@ def test_sources_are_told_by_what_they_say(tmp_path: Path) -> None:
 def test_what_many_keys_have_in_common_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A look at it takes as long as a program of a few numbers does; what is only equal to it is told apart."""
     monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(reuse, "names_are_kept", True)
     monkeypatch.delenv(kept.VARIABLE, raising=False)
     told: list[object] = []
     said = kept._said

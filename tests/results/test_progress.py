@@ -12,7 +12,7 @@ from rich.console import Console
 
 import gpdsl
 from gpdsl.forward import Usage
-from gpdsl.inference import watch
+from gpdsl.inference import monitor
 from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.results import progress
 
@@ -41,7 +41,7 @@ def test_a_fit_that_is_soon_done_shows_nothing(monkeypatch: pytest.MonkeyPatch) 
 def test_the_time_left_after_a_search_is_that_of_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of eight settings in six seconds leave eighteen, however long the search before them took."""
     now, told = [100.0], list[Report]()
-    monkeypatch.setattr(watch.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(monitor.time, "perf_counter", lambda: now[0])
     one = Monitor(10, told.append, _start=0.0)
     one.explored(0, 8)
     now[0] += 6.0

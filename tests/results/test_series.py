@@ -224,3 +224,42 @@ def test_intervals_of_what_is_linear_in_correlated_latents(monkeypatch: pytest.M
     found = fit.predict(data).quantile("y", wanted)
     monkeypatch.setattr("gpdsl.results.predictive.series_of", lambda *_: None)
     np.testing.assert_allclose(found, fit.predict(data).quantile("y", wanted), rtol=1e-11, atol=1e-11)
+
+
+def test_what_has_a_corner_is_not_taken_for_linear() -> None:
+    """Quantiles, probabilities and means by logits beside draws and log densities, which take other ways."""
+    latents = "input x : real\nlatent f(x) ~ GP(0.2, RBF(1))\nlatent g(x) ~ GP(0.2, RBF(1))\n"
+    x, new = np.linspace(0, 3, 6), {"x": np.array([4.0])}
+    normal = "output y : real\ny ~ Normal(abs(f) + max(g, 0), 0.2)\ninfer vi: posterior = coupled, steps = 2"
+    found = gpdsl.compile(latents + normal).fit({"x": x, "y": np.sin(x) + 1}, diagnose="no").predict(new)
+    drawn = found.sample("y", 50_000, seed=0)
+    assert found.probability("y > 1.5")[0] == pytest.approx(np.mean(drawn > 1.5), abs=0.01)
+    assert np.mean(drawn < found.quantile("y", 0.1)) == pytest.approx(0.1, abs=0.006)
+    binary = "output y : binary\ny ~ Bernoulli(logit = 4 * abs(f) + g - 3)\ninfer vi: posterior = coupled, steps = 2"
+    found = gpdsl.compile(latents + binary).fit({"x": x, "y": np.array([0, 1, 1, 0, 1, 0])}, diagnose="no").predict(new)
+    drawn = found.sample("y", 50_000, seed=0)
+    assert found.mean("y")[0] == pytest.approx(np.mean(drawn), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "known"),
+    [
+        (
+            "(if abs(f - 0.2) < 0.25 then 1 else 0)",
+            lambda m, v: ndtr((0.45 - m) / np.sqrt(v)) - ndtr((-0.05 - m) / np.sqrt(v)),
+        ),
+        (
+            "exp(-3000 * (f - 0.2)^2)",
+            lambda m, v: np.exp(-3000 * (m - 0.2) ** 2 / (1 + 6000 * v)) / np.sqrt(1 + 6000 * v),
+        ),
+    ],
+)
+def test_what_happens_between_nodes_is_seen(narrow: str, known: Callable[..., np.ndarray]) -> None:
+    text = f"input x : real\nlatent f(x) ~ GP(0.2, RBF(1))\nlatent g(x) ~ GP(0.2, RBF(1))\nlet a = {narrow} + g\n"
+    text += "output y : real\ny ~ Normal(f * g, 0.2)\ninfer vi: posterior = coupled, steps = 2"
+    x = np.linspace(0, 3, 6)
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.sin(x)}, diagnose="no")
+    found = fit.predict({"x": np.linspace(-2, 6, 25)})
+    mean, off = found.mean("a"), found.error("a")
+    truth = found.mean("g") + known(found.mean("f"), found.variance("f"))
+    assert np.all(np.abs(mean - truth) < 3 * off + 1e-5)
