@@ -174,12 +174,13 @@ def _term(beliefs: Beliefs, term: sp.Expr, keys: tuple[str, ...]) -> Term | None
     coefficients = [_shortened(np.tensordot(analysis, np.broadcast_to(e, (NODES, *shape)), axes=1)) for e in found]
     line = np.linspace(-REACH, REACH, int(np.clip(NUMBERS // max(sd.size, 1), *POINTS)))
     at = along(line)
-    if any(_is_missed(line, _values(beliefs, e, keys, at), c) for e, c in zip(asked, coefficients, strict=True)):
+    between = [_values(beliefs, each, keys, at) for each in asked]
+    if any(v is None or _is_missed(line, v, c) for v, c in zip(between, coefficients, strict=True)):
         return None
     return Term(bent, others, coefficients[0], tuple(coefficients[1:]))
 
 
-def _is_missed(line: Array, values: Array | None, coefficients: Array) -> bool:
+def _is_missed(line: Array, values: Array, coefficients: Array) -> bool:
     """Whether a function has another mean on a line than at the nodes, by more than its last coefficients tell.
 
     What is narrower than the nodes are apart has coefficients of nothing.
