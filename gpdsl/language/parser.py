@@ -162,6 +162,9 @@ _TWO_WORDS = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]+([^\W\d]\w*)")
 _ASSIGNMENT = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*(?:\[[^\]=]*\])?[ \t]*=(?!=)[ \t]*(\w*)")
 _MEMBER = re.compile(r"\.([^\W\d]\w*)\(")
 _DECLARED = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*:[ \t]*([^\W\d]\w*)")
+_SEVERAL = re.compile(r"\s*(param|input|output)\s+(\w+)\s*,")
+"""A statement that declares a second name, up to the comma."""
+
 _LONGEST = 40
 
 
@@ -217,6 +220,11 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     if declared:
         habit = f"say first what it is: `param {declared[1]} : {declared[2]}`, `input ...` or `output ...`"
         return Unexpected(span, ":", expected, form, habit)
+    several = _SEVERAL.match(piece.text) if token == "," else None
+    if several and several.end() == token.end_pos:
+        kind, name = several.groups()
+        habit = f"declare one name a line: `{kind} {name} : ...`, and each of the others on a line of its own"
+        return Unexpected(span, ",", expected, form, habit)
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
     habit = standardise_habit(piece.text[: token.start_pos]) or _sign_habit(piece.text, token.start_pos)
     return Unexpected(span, shown, expected, form, habit)

@@ -226,6 +226,8 @@ def fit_model(
     standardised: Asked = None,
 ) -> Fit:
     """See `Model.fit`."""
+    if callback is not None and not callable(callback):
+        raise GpdslError(f"callback: expected a function that takes a Progress, got {quoted(repr(callback))[:60]}")
     begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
     known = start_of(start if before is None or not before.at_rows.carries else before)
     begun_at = start if before is None else before

@@ -13,7 +13,7 @@ from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.language.warnings.cautions import unbounded_priors
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.skipped import SKIPPED
+from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.fit import Fit
 from gpdsl.shown import rounded
 from gpdsl.symbolic.density_mass import doubtful
@@ -96,7 +96,10 @@ def _diagnosis(fit: Fit) -> list[str]:
         return []
     doubtful = len(found.diagnosis.doubtful)
     lines = [f"  doubtful    {each}" for each in own_doubts(fit)]
-    left = f"; not looked at: {', '.join(found.left)}" if found.left else ""
+    left = "".join(f"; {SKIPPED}: {each.said}" for each in found.findings if each.name == SKIPPED)
+    late = [each for each in found.left if "(" not in each]
+    left += f"; no time for: {', '.join(late)} (diagnose = full looks at all)" if late else ""
+    left += "".join(f"; could not be looked at: {each}" for each in found.left if each not in late)
     verdict = f"{doubtful} doubtful" if doubtful else "none says that the fit is to be doubted"
     return [*lines, f"  diagnosis   {sum(each.name != SKIPPED for each in found.findings)} checks, {verdict}{left}"]
 

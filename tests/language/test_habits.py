@@ -70,6 +70,8 @@ SNIPPETS = {
     "variance_of_a_kernel": TEXT.replace("{kernel}(ell)", "RBF(ell, variance = 2)"),
     "declared_without_a_word": TEXT.replace("param sigma", "sigma"),
     "prior_without_a_type": TEXT.replace("param sigma : positive", "param sigma ~ HalfNormal(1)"),
+    "two_names": TEXT.replace("param ell : positive{prior}\nparam sigma : positive", "param ell, sigma : positive"),
+    "two_inputs": TEXT.replace("input x : real", "input x, z : real"),
     "loop": TEXT + "for i in 1:N\n",
     "condition_of_python": TEXT.replace("y ~", "let g = f if x > 0 else 1\ny ~"),
     "module_of_python": TEXT.replace("y ~", "let g = np.exp(f)\ny ~"),

@@ -95,3 +95,9 @@ def test_a_notebook_shows_one_line_that_goes(monkeypatch: pytest.MonkeyPatch) ->
         callback(report(Usage()))
         callback(report(Usage()))
     assert written == ["compiling", "full posterior, natural, step 3 of at most 10: elbo -1.50, at most 9 s left", ""]
+
+
+def test_a_callback_that_cannot_be_called_is_refused_before_the_fit() -> None:
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n")
+    with pytest.raises(gpdsl.GpdslError, match="callback: expected a function that takes a Progress, got 3"):
+        model.fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, callback=3)  # type: ignore[arg-type]

@@ -8,6 +8,9 @@ from typing import Any
 
 from gpdsl.errors import GpdslError, preformatted
 
+SKIPPED = "not looked at"
+"""The name of findings that tell what was left out, and why."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -22,6 +25,8 @@ class Finding:
     @property
     def verdict(self) -> str:
         """In a word."""
+        if self.name == SKIPPED:
+            return "open"
         return "doubtful" if self.doubtful else "ok"
 
     @property

@@ -23,7 +23,7 @@ from gpdsl.results.criticism.importance import importance
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
 from gpdsl.results.criticism.learnt import certainty, informed, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
-from gpdsl.results.criticism.skipped import skipped
+from gpdsl.results.criticism.skipped import kept_from, skipped
 from gpdsl.results.criticism.structure import correlation, one_gaussian, reach, symmetry
 from gpdsl.results.fitting import on_device
 from gpdsl.results.summary import estimate, in_data_units, more_points
@@ -198,7 +198,8 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
     begun, full = time.perf_counter(), fit.options.diagnose == "full"
     seconds = np.inf if full else min(max(LEAST, SHARE * fit.seconds), MOST)
     edges = list(at_edges(fit))
-    errors, lacking, findings, left = {}, "", [finding for finding, _ in edges], []
+    errors, lacking, findings = {}, "", [finding for finding, _ in edges]
+    left: list[str] = []
     silent: list[str] = []
     quiet = np.errstate(all="ignore")  # of evidences that are not finite
     with precision(fit.options.dtype), on_device(fit.options.device), machine_for(fit.rows), quiet:
@@ -209,8 +210,10 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
         except Unknown as reason:
             lacking = str(reason)
         for name, (look, price) in LOOKS.items():
+            if name == "q against the posterior" and fit.choice.exact:
+                continue  # it is the posterior
             if time.perf_counter() - begun + price > seconds:
-                left.append(name)
+                (silent if kept_from(fit, name) else left).append(name)
                 continue
             try:
                 seen = list(look(fit, data))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gpdsl.results.criticism.finding import Finding
+from gpdsl.results.criticism.finding import SKIPPED, Finding
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
-
-SKIPPED = "not looked at"
 
 LOOKED = {
     "evidence for latents": ("layers", "row variables", "settings"),
@@ -41,6 +39,11 @@ def skipped(fit: Fit, silent: list[str]) -> Iterator[Finding]:
     for why in dict.fromkeys(each for each in of.values() if each):
         looks = ", ".join(look for look, each in of.items() if each == why)
         yield Finding(SKIPPED, float("nan"), False, f"{looks}, as {WORDS[why]}")
+
+
+def kept_from(fit: Fit, look: str) -> bool:
+    """Whether a look would find nothing, however much time there were."""
+    return not _reasons(fit).isdisjoint(LOOKED.get(look, ()))
 
 
 def _reasons(fit: Fit) -> set[str]:
