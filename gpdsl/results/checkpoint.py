@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,12 +56,15 @@ class Checkpoint:
     fresh: bool = False
     """Whether that is not in the file yet."""
     due: float = field(default_factory=lambda: time.perf_counter() + EVERY)
+    latest: tuple[Choice, float, Monitor, Callable[[], Result]] | None = None
+    """The state of the search under way that is in no file yet."""
 
     def __call__(
         self, choice: Choice, jitter: float, monitor: Monitor, state: Callable[[], Result], ended: bool
     ) -> None:
         """See `inference.driver.Keep`."""
         begun = time.perf_counter()
+        self.latest = None if ended else (choice, jitter, monitor, state)
         if ended:
             found = self._fit(state(), choice, jitter, monitor)
             if self._better(found):
@@ -76,6 +80,18 @@ class Checkpoint:
             self.fresh = False
         took = time.perf_counter() - begun
         self.due = time.perf_counter() + max(EVERY, took / SHARE)
+
+    def rescue(self) -> None:
+        """Keep what there is of a fit that an error has ended. Raises nothing: that error is what is to be told."""
+        with suppress(Exception):
+            found = None
+            if self.latest is not None:
+                choice, jitter, monitor, state = self.latest
+                found = self._fit(state(), choice, jitter, monitor)
+            if found is not None and self._better(found):
+                self._save(found)
+            elif self.fresh and self.best is not None:
+                self._save(self.best)
 
     def _fit(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> Fit:
         return replace(self.made(result, choice, jitter, monitor), interrupted=True, message=KEPT)

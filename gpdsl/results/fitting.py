@@ -260,7 +260,12 @@ def fit_model(
             left = options if before is None else steps_left(before, options)
             told = None if report is None else _counting(report, account, log_jacobian)
             infer = infer_growing if options.beta == 1 else infer_tempered
-            result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
+            try:
+                result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
+            except Exception:
+                if keep is not None:
+                    keep.rescue()
+                raise
             searched = result.elbo
             if options.parameters == "gaussian":
                 result = gaussian(program, result, options, bound.rows, monitor)

@@ -57,6 +57,27 @@ def test_a_fit_that_dies_without_a_word_goes_on_from_what_it_kept(
     assert model.fit(data, resume=True, **choices).elbo == fit.elbo  # it has ended
 
 
+@pytest.mark.parametrize("options", [{}, {"optimizer": "adam", "posterior": "full"}], ids=["default", "adam"])
+def test_an_error_of_a_callback_leaves_the_state_so_far(
+    options: dict[str, Any], data: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """Within the first minute too."""
+
+    told: list[Any] = []
+
+    def stop(report: Any) -> None:
+        told.append(report)
+        if len(told) > 3:
+            raise LookupError("enough")
+
+    model, path = gpdsl.compile(COUNTS), tmp_path / "a.gpfit"
+    with pytest.raises(LookupError, match="enough"):
+        model.fit(data, callback=stop, checkpoint=path, steps=200, diagnose="no", **options)
+    kept = gpdsl.load_fit(path)
+    assert kept.interrupted and np.isfinite(kept.elbo)
+    assert np.isfinite(model.fit(data, resume=True, checkpoint=path, steps=200, diagnose="no", **options).elbo)
+
+
 def test_what_does_not_go_on_is_refused(data: dict[str, np.ndarray], tmp_path: Path) -> None:
     model, path = gpdsl.compile(COUNTS), tmp_path / "a.gpfit"
     fit = model.fit(data, checkpoint=path, resume=True, steps=2)
