@@ -16,6 +16,7 @@ from gpdsl.results import series
 from gpdsl.results.expectation import MANY, Beliefs
 from gpdsl.results.named import of_quantity
 from gpdsl.results.prediction import Prediction
+from gpdsl.symbolic.expectations import is_linear
 
 MODEL = """
 index i in 1..2
@@ -226,6 +227,26 @@ def test_intervals_of_what_is_linear_in_correlated_latents(monkeypatch: pytest.M
     np.testing.assert_allclose(found, fit.predict(data).quantile("y", wanted), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize(
+    ("text", "linear"),
+    [
+        ("2*f + x*g + x**2", True),
+        ("f*abs(x) + exp(x)*g", True),
+        ("x", True),
+        ("Abs(f) + g", False),
+        ("Max(f, 0) + g", False),
+        ("floor(f) + g", False),
+        ("f*g", False),
+        ("f**2 + g", False),
+        ("g/f", False),
+    ],
+)
+def test_linear_is_what_has_no_corner_either(text: str, linear: bool) -> None:
+    f, g, x = sp.symbols("f g x", real=True)
+    assert is_linear(sp.sympify(text, {"f": f, "g": g, "x": x}), (f, g)) is linear
+
+
+@pytest.mark.slow
 def test_what_has_a_corner_is_not_taken_for_linear() -> None:
     """Quantiles, probabilities and means by logits beside draws and log densities, which take other ways."""
     latents = "input x : real\nlatent f(x) ~ GP(0.2, RBF(1))\nlatent g(x) ~ GP(0.2, RBF(1))\n"
