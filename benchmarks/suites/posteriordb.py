@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
@@ -97,8 +98,9 @@ def run() -> None:
         compare(name, text, data, latent, np.asarray(mean, float), np.asarray(sd, float))
 
 
+@functools.cache
 def _references() -> ModuleType:
-    """The moments that the tests have."""
+    """The moments that the tests have, and how they are read of a fit."""
     place = ROOT / "tests" / "inference" / "test_references.py"
     spec = importlib.util.spec_from_file_location("test_references", place)
     assert spec is not None and spec.loader is not None
@@ -120,7 +122,7 @@ def compare(name: str, text: str, data: Mapping[str, Any], latent: str | None, m
         "mcmc": {"engine": "mcmc", "draws": DRAWS, "warm_up": WARM_UP},
     }.items():
         first, again, fit = _timed(text, data, options)
-        found = moments(fit, data, latent)
+        found = _references().moments(fit, data, latent)
         rows.append(_row(way, *found, mean, sd, first, again))
         if way == "integrated":
             verdict(f"{name}: means, standard deviations away", float(np.max(np.abs(found[0] - mean) / sd)), GAP)
@@ -169,15 +171,3 @@ def _row(name: str, mean: Any, sd: Any, true_mean: Any, true_sd: Any, first: flo
     count = len(true_mean)
     gap, ratio = np.max(np.abs(mean[:count] - true_mean) / true_sd), sd[:count] / true_sd
     return name, f"{gap:.3f}", f"{ratio.min():.3f} to {ratio.max():.3f}", first, again
-
-
-def moments(fit: gpdsl.Fit, data: Mapping[str, Any], latent: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations of the parameters, and of a latent or the effects."""
-    settings = fit.settings
-    assert settings is not None
-    means, sds = ([float(of(each)) for each in fit.parameters] for of in (settings.mean, settings.sd))
-    if latent is not None:
-        prediction = fit.predict(data)
-        means += list(prediction.mean(latent))
-        sds += list(np.sqrt(prediction.variance(latent)))
-    return np.asarray(means), np.asarray(sds)

@@ -48,8 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     import gpdsl
     from gpdsl.cli.options import run_forward_files
-
-    # FIXME merge
     from gpdsl.results.table import default_names, table_of
 
     run_forward_files(arguments.forward)

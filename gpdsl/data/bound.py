@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,6 @@ from gpdsl.data.errors import DataError, SizesDisagree, UnboundSize, listed
 from gpdsl.data.table import pieces, stays_on_disk
 from gpdsl.data.times import Calendar
 from gpdsl.language.model import Axis, Const, Declaration, Declarations, Index, Input, Output, Param
-
-if TYPE_CHECKING:
-    pass  # FIXME merge
-
 
 # The numbers that standardise data, kept with the fit, and what they do to values on their way in and out.
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import sympy as sp
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from gpdsl.results.expectation import Beliefs
 
 Array = np.ndarray
+
+Known = TypeVar("Known")
 
 NODES, ORDERS = 24, 16
 """Of a Gauss-Hermite rule, and coefficients that are taken from it."""
@@ -139,14 +141,12 @@ def series_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> S
         if not latents_in(translator, each):
             constant += each
             continue
-        key = "series", each, keys
-        if key not in beliefs.found:
-            beliefs.found[key] = _term(beliefs, each, keys)
-        terms.append(beliefs.found[key])
+        terms.append(_once(beliefs, ("series", each, keys), partial(_term, beliefs, each, keys)))
     level = _values(beliefs, constant, keys, {})
-    if level is None or not terms or any(each is None for each in terms):
+    known = tuple(each for each in terms if each is not None)
+    if level is None or not known or len(known) < len(terms):
         return None
-    return Series(beliefs, keys, tuple(terms), level[0])
+    return Series(beliefs, keys, known, level[0])
 
 
 def _term(beliefs: Beliefs, term: sp.Expr, keys: tuple[str, ...]) -> Term | None:
@@ -284,9 +284,9 @@ def _sd_of(beliefs: Beliefs, keys: tuple[str, ...], latent: sp.Symbol) -> Float[
     return _once(beliefs, ("deviation", latent, keys), found)
 
 
-def _once(beliefs: Beliefs, key: Hashable, compute: Callable[[], Array]) -> Array:
+def _once(beliefs: Beliefs, key: Hashable, compute: Callable[[], Known]) -> Known:
     """What these beliefs know already, or will from now on."""
     if key not in beliefs.found:
         beliefs.found[key] = compute()
-    known: Array = beliefs.found[key]
+    known: Known = beliefs.found[key]
     return known
