@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -81,8 +81,13 @@ class Checkpoint:
         took = time.perf_counter() - begun
         self.due = time.perf_counter() + max(EVERY, took / SHARE)
 
-    def rescue(self) -> None:
-        """Keep what there is of a fit that an error has ended. Raises nothing: that error is what is to be told."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Keep what there is of a fit that an error has ended: that error is what is to be told, and none of this."""
+        if kind is None or not issubclass(kind, Exception):
+            return
         with suppress(Exception):
             found = None
             if self.latest is not None:

@@ -251,6 +251,7 @@ def fit_model(
         on_device(options.device),
         _progress(progress, callback) as report,
         watching() as watch,
+        keep or nullcontext(),
     ):
         if program.fields:
             probe_called(program, bound, options.dtype)
@@ -260,12 +261,7 @@ def fit_model(
             left = options if before is None else steps_left(before, options)
             told = None if report is None else _counting(report, account, log_jacobian)
             infer = infer_growing if options.beta == 1 else infer_tempered
-            try:
-                result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
-            except Exception:
-                if keep is not None:
-                    keep.rescue()
-                raise
+            result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
             searched = result.elbo
             if options.parameters == "gaussian":
                 result = gaussian(program, result, options, bound.rows, monitor)
