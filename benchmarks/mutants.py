@@ -4,8 +4,9 @@
 changed signs, factors of 2 and 1/2, numbers and orders off by one, dropped jitter, swapped operands and arguments, and
 comparisons turned round. Each is made in a copy of the repository, never in the working tree. First all core tests run
 once without any fault, which tells what lines each of them runs; then those that run the line of a fault run with it,
-up to the first that fails. What none of them notices is printed with its line. `--seen` keeps what was seen without
-faults, and `--keep` what became of each: a run goes on where it stopped.
+and the others of their modules, which look at what these have left, up to the first that fails. What none of them
+notices is printed with its line. `--seen` keeps what was seen without faults, and `--keep` what became of each: a run
+goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -188,16 +189,25 @@ class Core:
                 self.running.setdefault(path, {}).setdefault(line, set()).add(test)
 
     def tests_of(self, mutant: Mutant, most: float = math.inf) -> list[str]:
-        """The tests that pass and run the statement, those of the file's name first and then the quickest.
+        """The tests that may notice a fault: first a few that run the statement, those of the file's name and then
+        the quickest, and then all of their modules, one after the other, the quickest first.
 
-        Where it runs while modules are imported these are all that run anything of the file. Together they take at
-        most so many seconds of processor time.
+        What a module's fixture does, and what was traced before, is run by its first test alone and looked at by
+        others. Where a statement runs while modules are imported, the first ones are all that run anything of the
+        file. Together they take at most so many seconds of processor time.
         """
         found = self._running(mutant.path, mutant.lines)
         if found and not found & self.seconds.keys():
             found = self._running(mutant.path, self.running[mutant.path])
-        named = f"test_{Path(mutant.path).stem}.py::"
-        order = sorted(found & self.seconds.keys(), key=lambda test: (named not in test, self.seconds[test], test))
+        named = f"test_{Path(mutant.path).stem}.py"
+        few = sorted(found & self.seconds.keys(), key=lambda test: (f"{named}::" not in test, self.seconds[test], test))
+        few = few[:FEW]
+        modules: dict[str, list[str]] = {test.partition("::")[0]: [] for test in found & self.seconds.keys()}
+        for test in self.seconds.keys() - set(few):
+            modules.get(test.partition("::")[0], []).append(test)
+        spent = {module: sum(self.seconds[test] for test in tests) for module, tests in modules.items()}
+        later = sorted(modules, key=lambda module: (not module.endswith(f"/{named}"), spent[module], module))
+        order = [*few, *(test for module in later for test in sorted(modules[module]))]
         total = itertools.accumulate(self.seconds[test] for test in order)
         return [test for test, seconds in zip(order, total, strict=True) if seconds <= most]
 
@@ -214,8 +224,6 @@ class Bench:
         shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
         compileall.compile_dir(folder, quiet=2)
         os.environ["XLA_FLAGS"] = QUICK
-        for name in SLOW_IMPORTS:
-            importlib.import_module(name)
 
     def look(self, seen: Path) -> None:
         """Run all core tests without any fault, and leave in a folder what they run."""
@@ -315,6 +323,8 @@ def main() -> None:
         known = dict(json.loads(line) for line in given.keep.read_text(encoding="utf-8").splitlines())
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
+        for name in SLOW_IMPORTS:
+            importlib.import_module(name)
         if not (given.seen / TEXT).exists():
             bench.look(given.seen)
         if (given.seen / TEXT).read_text() != digest():

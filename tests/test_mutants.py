@@ -65,11 +65,13 @@ def test_a_seed_chooses_the_same_faults() -> None:
     assert one == two and len(one) == 10
 
 
-def test_the_tests_of_a_fault_run_its_line_and_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tests_of_a_fault_run_its_line_and_then_look_at_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = {
         "tests/test_quick.py::t": {3, 4},
+        "tests/test_quick.py::looks": set(),
         "tests/test_bound.py::t": {4},
         "tests/test_long.py::t": {4},
+        "tests/test_long.py::looks": set(),
         "tests/test_other.py::t": {3},
         "tests/test_broken.py::t": {4},
     }
@@ -77,15 +79,18 @@ def test_the_tests_of_a_fault_run_its_line_and_pass(monkeypatch: pytest.MonkeyPa
     lines = {test: {("/copy/gpdsl/bound.py", line) for line in each} for test, each in runs.items()}
     lines[""] = {("/copy/gpdsl/bound.py", 1), ("/copy/gpdsl/bound.py", 3)}  # at import
     monkeypatch.setattr(mutants.selection, "read", lambda folder: (seconds, lines))
+    monkeypatch.setattr(mutants, "FEW", 2)
     core = mutants.Core(Path())
 
-    def stems(*at: int) -> list[str]:
+    def stems(*at: int, most: float = 99.0) -> list[str]:
         fault = mutants.Mutant("gpdsl/bound.py", "sign", at[0], 0, 1, "a", "b", range(at[0], at[-1] + 1))
-        return [test.removeprefix("tests/test_").partition(".")[0] for test in core.tests_of(fault)]
+        tests = core.tests_of(fault, most)
+        return [test.removeprefix("tests/test_").replace(".py::", " ").removesuffix(" t") for test in tests]
 
-    assert stems(4) == ["bound", "quick", "long"]
-    assert stems(2, 3) == ["quick", "other"]
-    assert stems(1) == ["bound", "quick", "long", "other"]
+    assert stems(4) == ["bound", "quick", "quick looks", "long looks", "long"]
+    assert stems(4, most=4.0) == ["bound", "quick", "quick looks"]
+    assert stems(2, 3) == ["quick", "other", "quick looks"]
+    assert stems(1) == ["bound", "quick", "quick looks", "other", "long looks", "long"]
     assert stems(7) == []
 
 
