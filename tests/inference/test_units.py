@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 import gpdsl
+from gpdsl.inference.resolution import NO_NOISE, notes_on_noise
 from gpdsl.program.starts import start_from_data
 from gpdsl.results.fitting import prepare
 from tests.inference.unit_models import CHANGES, MODELS, STUDENT, Change, changed, data_for
@@ -275,3 +276,10 @@ def test_values_without_a_rest_are_said_to_tell_nothing_of_the_noise() -> None:
         assert any("its values are explained without a rest" in note for note in fit.notes)
     noisy = 2 * np.arange(12.0) + np.random.default_rng(0).normal(size=12)
     assert not model.fit({"x": np.arange(12.0), "y": noisy}).notes
+
+
+def test_noise_is_none_below_a_share_of_the_largest_value_and_of_one_where_all_are_zero() -> None:
+    for y, size in ((np.array([0.0, 3e6, -5e6, 2.0]), 5e6), (np.zeros(4), 1.0)):
+        program, bound, _ = prepare(gpdsl.compile(MISSING), {"x": np.arange(4.0), "y": y}, {}, {})
+        said = [len(notes_on_noise(program, bound, {"sigma": share * NO_NOISE * size})) for share in (0.9, 1.1)]
+        assert said == [1, 0]

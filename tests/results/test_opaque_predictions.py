@@ -14,6 +14,7 @@ from scipy.stats import norm
 import gpdsl
 from gpdsl import GpdslError
 from gpdsl.errors import GpdslWarning
+from gpdsl.results.responses import left_between
 
 X = np.linspace(0, 4, 24)
 TEXT = """
@@ -320,3 +321,12 @@ def test_a_quantity_that_no_likelihood_reads_is_predicted() -> None:
     expected = 2 * prediction.mean("f") + 1
     np.testing.assert_allclose(prediction.mean("k"), expected, atol=0.01)
     np.testing.assert_allclose(prediction.mean("g"), expected[:, None] * [1, 2], atol=0.02)
+
+
+def test_lines_miss_what_interpolation_between_all_other_points_does() -> None:
+    u, values = np.random.default_rng(0).normal(size=(2, 7)), np.random.default_rng(1).normal(size=(2, 7, 3))
+    expected = np.empty_like(values)
+    for row, point, d in np.ndindex(*values.shape):
+        others = [k for k in np.argsort(u[row]) if k != point]
+        expected[row, point, d] = values[row, point, d] - np.interp(u[row, point], u[row, others], values[row, others, d])
+    np.testing.assert_allclose(left_between(u, values), expected, atol=1e-12)
