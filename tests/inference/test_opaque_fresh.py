@@ -160,6 +160,9 @@ def test_a_search_is_settled_where_the_mean_of_a_window_no_longer_rises() -> Non
     assert not _settled(list(level)), "it rises"
     level[-window:] -= 2.0
     assert _settled(list(level)), "it falls"
+    for errors in (0.95, 1.05):  # of the difference of two means of values that are one away from theirs
+        rising = np.tile([1.0, -1.0], 2 * window) + np.repeat([0.0, errors * np.sqrt(2 / window)], [3 * window, window])
+        assert _settled(list(rising)) == (errors < 1.0)
 
 
 @pytest.mark.parametrize(("steps", "first"), [(43, 3), (20, 1)])

@@ -328,5 +328,7 @@ def test_lines_miss_what_interpolation_between_all_other_points_does() -> None:
     expected = np.empty_like(values)
     for row, point, d in np.ndindex(*values.shape):
         others = [k for k in np.argsort(u[row]) if k != point]
-        expected[row, point, d] = values[row, point, d] - np.interp(u[row, point], u[row, others], values[row, others, d])
+        expected[row, point, d] = values[row, point, d] - np.interp(
+            u[row, point], u[row, others], values[row, others, d]
+        )
     np.testing.assert_allclose(left_between(u, values), expected, atol=1e-12)

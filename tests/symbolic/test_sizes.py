@@ -11,6 +11,7 @@ import sympy as sp
 from scipy.integrate import quad
 
 import gpdsl
+from gpdsl.symbolic.data_scales import log_size, log_spread
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.numeric import evaluate
 
@@ -106,3 +107,13 @@ def test_uniform_outliers_beside_good_rows() -> None:
     assert abs(fit.predict({"x": x}).mean("f")[5] - np.sin(2 * x[5])) < 0.5
     density = np.exp(fit.log_predictive_density({"x": [x[5]], "y": jnp.asarray([4.5])}))
     assert density == pytest.approx(0.1 / 10, rel=1e-3)
+
+
+def test_sizes_and_spreads_of_values_are_their_moments_however_large_they_are() -> None:
+    values = np.random.default_rng(0).normal(2.0, 3.0, size=50)
+    for unit in (1e-200, 1.0, 1e200):
+        shift, given = np.log(unit), np.append(unit * values, [np.nan, np.inf])
+        assert log_size(given) == pytest.approx(0.5 * np.log(np.mean(values**2)) + shift, abs=1e-12)
+    given = np.append(1e3 * values, np.nan)
+    assert log_spread(given) == pytest.approx(np.log(1e3 * np.std(values)), abs=1e-12)
+    assert log_spread(np.full(3, -2.0)) == pytest.approx(np.log(2.0)) and log_size(np.zeros(3)) == 0.0

@@ -197,7 +197,7 @@ def reach(fit: Fit, data: Data) -> Iterator[Finding]:
         points = points[rng.permutation(len(points))[: 20 * ROWS]]
         near, far = (_correlated(fit, place, each) for each in (_neighbours(points), points[:ROWS]))
         for number, name in enumerate(group.names if group.factors > 1 else group.names[:1]):
-            which = min(sum(member.count for member in group.members[:number]), group.factors - 1)
+            which = sum(member.count for member in group.members[:number])
             yield from _reaches(name, near[which], far[which], group.form, program)
 
 
