@@ -76,6 +76,29 @@ FORMS: Mapping[str, str] = {
 """Blocks and declarations of Stan by their first word: one statement of the kind that they become."""
 
 
+_OPTIONS = {
+    "steps": "n_iter num_iter niter iter iterations num_iterations n_iterations max_iter max_iters maxiter epochs "
+    "n_steps num_steps training_iter n_epochs",
+    "learning_rate": "lr step_size stepsize alpha",
+    "batch": "batch_size minibatch minibatch_size",
+    "inducing": "num_inducing n_inducing inducing_points inducing_variable inducing_variables m",
+    "seed": "random_state random_seed rng key",
+    "samples": "mc_samples num_mc_samples likelihood_samples",
+    "draws": "num_samples n_samples iter_sampling",
+    "warm_up": "tune burn_in burnin num_warmup iter_warmup",
+    "chains": "num_chains n_chains",
+    "standardise": "normalize normalise normalize_y scale scaler zscore",
+    "tolerance": "tol ftol gtol rtol eps",
+    "optimizer": "method minimizer optim",
+    "engine": "algorithm inference solver",
+    "hyperparameters": "hyperparams hyperpriors marginalise marginalize",
+    "init": "inits initial start_values initvals",
+    "fixed": "fix freeze frozen",
+    "posterior": "guide q family variational_distribution",
+}
+OPTIONS: Mapping[str, str] = {word: option for option, words in _OPTIONS.items() for word in words.split()}
+"""Words of other tools for options of a fit, by those that they have here."""
+
 SCALE = re.compile(r"(ell|l|lengthscale|length_scale|sigma|s2|tau|sd|std|scale|variance|noise|phi)\d*(_.*)?")
 """Names that are given to what is positive."""
 VARIANCES = frozenset({"variance", "outputscale", "amplitude", "sigma", "s2", "eta"})

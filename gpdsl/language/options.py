@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.errors import GpdslError, quoted
+from gpdsl.language.habits import OPTIONS as HABITS
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.source import closest
 from gpdsl.language.takes import (
@@ -346,5 +347,6 @@ def _shown(value: Any) -> str:
 
 
 def _meant(word: str, known: Collection[str]) -> str:
-    near = closest(word, known)
+    near = HABITS.get(word.lower()) if known is WRITTEN else ""
+    near = near or closest(word, known)
     return f"; did you mean `{near}`?" if near else ""

@@ -176,6 +176,11 @@ class Fit(Shown, Criticised):
         """Whether `elbo` is the bound of the evidence with learnt parameters averaged over by q."""
         return self.options.parameters == "gaussian" and self.settings is not None
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the posterior is draws of chains."""
+        return self.options.engine == "mcmc" and self.settings is not None
+
     @cached_property
     def log_prior(self) -> float:
         """Log density of the learnt parameters that have priors, at their values; 0 without any."""

@@ -43,13 +43,14 @@ def summarise(fit: Fit) -> str:
     error = " ± an unknown error" if not np.isfinite(fit.elbo_se) else error
     at_point = bool(fit.program.priors) and not fit.averages_bound
     prior = f", of which {fit.log_prior:.4f} are the log prior of parameters" if at_point else ""
+    begin = ", where the chains begin" if fit.drawn else ""
     lines = [
         f"{d.name}: {d.title}" if d.title else d.name,
         f"  rows        {fit.rows}",
         *_times(fit),
         f"  posterior   {_posterior(fit)}",
-        f"  optimizer   {choice.optimizer}: {fit.message}{', but see the notes' if fit.notes else ''}",
-        f"  {evidence_word(fit):<11} {fit.elbo:.4f}{error} nats{prior}",
+        f"  {'begun at' if fit.drawn else 'optimizer':<11} {choice.optimizer}: {fit.message}{_see_notes(fit)}",
+        f"  {evidence_word(fit):<11} {fit.elbo:.4f}{error} nats{prior}{begin}",
         f"  time        {fit.seconds:.2f} s, of which compiling {fit.compile_seconds:.2f} s",
     ]
     for name, output in fit.program.declarations.outputs.items():
@@ -61,7 +62,7 @@ def summarise(fit: Fit) -> str:
         lines.append(f"  standardised {'; '.join(_standard(fit, name) for name in fit.standardised.sds)}")
     if fit.settings is not None:
         how = "corrected" if fit.options.posterior == "corrected" else "integrated"
-        how = "chains" if fit.options.engine == "mcmc" else how
+        how = "chains" if fit.drawn else how
         how = "gaussian" if fit.averages_bound else how
         lines.append(f"  {how:<11} {fit.settings.about}")
     if fit.no_bound:
@@ -178,8 +179,16 @@ def _standard(fit: Fit, name: str) -> str:
     return f"{name}: mean {_show(mean)}, sd {_show(sd)}"
 
 
+def _see_notes(fit: Fit) -> str:
+    """Whether notes tell more of the search; those of chains are about the chains."""
+    return ", but see the notes" if fit.notes and not fit.drawn else ""
+
+
 def _posterior(fit: Fit) -> str:
     """Its family and what carries it; of parameters there is none."""
+    if fit.drawn and fit.program.groups:
+        exact = "draws of the parameters, with the exact posterior of the latents at each"
+        return exact if fit.choice.exact else "draws of the parameters and of the latents"
     if not fit.program.groups:
         where = "have one Gaussian on the real line" if fit.averages_bound else "are at their most probable values"
         if fit.settings is not None and not fit.averages_bound:

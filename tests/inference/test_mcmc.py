@@ -53,6 +53,21 @@ def test_latents_integrate_out_and_parameters_have_the_moments_of_a_grid(
     np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=0.15)
 
 
+def test_other_data_take_the_programs_of_an_earlier_fit(
+    fit: gpdsl.Fit, data: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is traced again, and the draws are those of these data."""
+    options = {"engine": "mcmc", "chains": 2, "draws": 400, "warm_up": 150}
+    monkeypatch.setattr("gpdsl.inference.mcmc.chains.adapted", lambda *_: pytest.fail("traced again"))
+    monkeypatch.setattr("gpdsl.inference.mcmc.chains.statistics_of", lambda *_: pytest.fail("traced again"))
+    other = gpdsl.compile(NORMAL).fit({"x": data["x"][::-1], "y": 2 * data["y"]}, seed=0, **options)
+    assert fit.settings is not None and other.settings is not None
+    for settings, y in ((fit.settings, data["y"]), (other.settings, 2 * data["y"][::-1])):
+        ell, sigma = (settings.chains[name][1, [3, 60]] for name in ("ell", "sigma"))
+        each = [dense_lp({"x": data["x"], "y": y}, *at) for at in zip(ell, sigma, strict=True)]
+        np.testing.assert_allclose(np.diff(settings.statistics["lp"][1, [3, 60]]), np.diff(each), rtol=1e-6, atol=1e-7)
+
+
 def few(fit: gpdsl.Fit) -> gpdsl.Fit:
     """The same with the first and the last draw of every chain as all that is averaged over."""
     settings = fit.settings

@@ -15,7 +15,7 @@ from scipy.stats import laplace, norm
 
 import gpdsl
 from gpdsl.inference.mcmc import engine
-from gpdsl.inference.mcmc.chains import FRESH, Agreement, Chains, Ladder, told
+from gpdsl.inference.mcmc.chains import FRESH, Agreement, Chains, Ladder, keys_of, told
 from gpdsl.inference.mcmc.tempered import (
     BLOCK,
     WIDE,
@@ -42,6 +42,16 @@ pytest.importorskip("blackjax")
 WEIGHTS, CENTRES, NARROW, PRIOR = np.array([0.3, 0.7]), np.array([-6.0, 5.0]), 0.4, 4.0
 
 
+@dataclass(frozen=True, eq=False)
+class Alone:
+    """A problem whose programs nobody else has."""
+
+    programs: dict[Any, Any] = field(default_factory=dict)
+
+    def shared(self, make: Any, *arguments: Any, context: Any) -> Any:
+        return self.programs.setdefault((make, *context[2:]), jax.jit(make(self, context)))
+
+
 @dataclass(frozen=True)
 class Apart:
     """p(u) of two narrow peaks that no step crosses between; their weights count against a wide prior or none."""
@@ -49,6 +59,11 @@ class Apart:
     without_prior: tuple[str, ...]
     data: Any = 1.0
     start: Any = field(default_factory=lambda: {"learnt": {"u": jnp.asarray(5.0)}})
+    problem: Any = field(default_factory=Alone)
+
+    @property
+    def made(self) -> Any:
+        return (lambda _, own: own), self
 
     def log_likelihood(self, position: Any, data: Any) -> Array:
         peaks = jnp.log(WEIGHTS) - 0.5 * ((position["learnt"]["u"] - CENTRES) / NARROW) ** 2
@@ -117,7 +132,7 @@ def at(u: float) -> Any:
 def test_the_likelihood_counts_by_its_power_beside_a_prior_that_is_always_there(without_prior: tuple[str, ...]) -> None:
     """Where a parameter has none it is normal about the end of the search, which the posterior does not see."""
     target, u = Apart(without_prior), 4.2
-    heated = Heated(target, 1.0)
+    heated = Heated(target, 1.0, target.start["learnt"], without_prior)
     likely = float(target.log_likelihood(at(u), 1.0))
     prior = -0.5 * ((u - 5.0) / WIDE) ** 2 if without_prior else -0.5 * (u / PRIOR) ** 2
     posterior = likely if without_prior else likely + prior
@@ -128,7 +143,7 @@ def test_the_likelihood_counts_by_its_power_beside_a_prior_that_is_always_there(
 
 
 def test_where_the_likelihood_is_no_number_the_prior_goes_on() -> None:
-    heated = Heated(Apart(()), jnp.nan)
+    heated = Heated(Apart(()), jnp.nan, {}, ())
     assert heated.energy(at(1.0)) == heated.at(jnp.asarray(0.2))(at(1.0)) == -jnp.inf
     assert float(heated.at(jnp.asarray(0.0))(at(1.0))) == pytest.approx(-0.5 / PRIOR**2)
 
@@ -161,14 +176,15 @@ class Info(NamedTuple):
     num_trajectory_expansions: Any
 
 
-def test_places_are_exchanged_after_they_have_moved() -> None:
+def test_places_are_exchanged_after_they_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draw is of the posterior's own chain; the place that comes to it is where the next draw begins."""
     target, powers, u = Apart(()), np.array([1.0, 0.5, 0.0]), np.array([4.0, 3.9, 3.8])
     tuned = [jnp.ones(3), jnp.ones((3, 1))]
-    (places, who), (drawn, said, order, refused) = _block(
-        lambda density, **_: Moved(density), target, 1.0, jnp.asarray(powers),
-        ({"learnt": {"u": jnp.asarray(u)}}, jnp.arange(3)), tuned, jax.random.key(0), _turns(0, 1)[0],
-    )  # fmt: skip
+    monkeypatch.setattr("gpdsl.inference.mcmc.tempered.sampler", lambda: lambda density, **_: Moved(density))
+    chain = ({"learnt": {"u": jnp.asarray(u)}}, jnp.arange(3)), tuned, keys_of(jax.random.key(0), 1)[0], _turns(0, 1)[0]
+    advance = _block(target.problem, (*target.made, BLOCK, (), ""))
+    of_all = advance((1.0, {}), jnp.asarray(powers), *jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], chain))
+    (places, who), (drawn, said, order, refused) = jax.tree.map(lambda leaf: leaf[0], of_all)
     assert drawn["learnt"]["u"].shape == (BLOCK,) and order.shape == (BLOCK, 3) and refused.shape == (BLOCK, 2)
     steps = np.arange(1, BLOCK + 1)
     np.testing.assert_allclose(drawn["learnt"]["u"][0], 5.0)
@@ -300,7 +316,8 @@ def test_powers_are_of_the_likelihood_and_leave_priors_whole(law: str) -> None:
         target = engine.Joint(problem, Result(problem.parameters, [], [q], np.ones(1), 0.0, 0.0))
         values = [{"white": jnp.asarray([0.5])}, {"white": jnp.asarray([-0.2])}]
     assert target.without_prior == ("s",)
-    both = jax.jit(lambda *at: (target.log_likelihood(*at), target.log_prior(*at)))
+    densities = target.made[0](problem, target.made[1])
+    both = jax.jit(lambda *at: (densities.log_likelihood(*at), densities.log_prior(*at)))
     for a, w in zip((1.0, -0.6), values, strict=True):
         likely, prior = both({"learnt": dict(problem.parameters) | {"a": jnp.asarray(a)}, **w}, target.data)
         found.append((float(likely), float(prior)))

@@ -8,6 +8,7 @@ import pytest
 
 import gpdsl
 from gpdsl.language import habits
+from gpdsl.language.options import WRITTEN, check_option
 from gpdsl.language.vocabulary import DISTRIBUTIONS, KERNELS
 from tests.goldens import assert_golden
 
@@ -147,3 +148,13 @@ def test_what_belongs_elsewhere(tmp_path: Path) -> None:
         gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, what=1)  # type: ignore[call-arg]
     with pytest.raises(gpdsl.GpdslError, match="unknown option `standardize`; did you mean `standardise`?"):
         gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, standardize=True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("word", list(habits.OPTIONS))
+def test_options_of_other_tools_are_named_as_they_are_here(word: str) -> None:
+    with pytest.raises(gpdsl.GpdslError, match=f"unknown option `{word}`; did you mean `{habits.OPTIONS[word]}`"):
+        check_option(word, 3)
+    assert habits.OPTIONS[word] in WRITTEN and word not in WRITTEN
+    text = f"input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\ninfer vi: {word} = 3\n"
+    with pytest.raises(gpdsl.GpdslError, match=f"did you mean `{habits.OPTIONS[word]}`"):
+        gpdsl.compile(text)

@@ -17,7 +17,8 @@ from gpdsl.inference.images import Images
 from gpdsl.inference.integrated import STATISTICS
 from gpdsl.inference.log_joint import Learnt, LogJoint, log_volume
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import Result, as_numpy
+from gpdsl.inference.problem import Problem, Result, as_numpy
+from gpdsl.program.kept import on_use
 
 Position = Mapping[str, Any]
 """`learnt`: parameters on the real line; `white`: values of latents, where a chain moves in these."""
@@ -36,21 +37,29 @@ class Target(Protocol):
         """What a draw says as a posterior of the latents."""
 
 
-class Differentiable(Protocol):
-    """A log likelihood and a log prior, up to a constant, with gradients."""
-
-    data: Any
-    """An argument of both, so that it is no constant in a compiled function."""
-    start: Position
-    """Where the search has ended."""
-    without_prior: tuple[str, ...]
-    """Learnt parameters that are flat on the real line."""
+class Densities(Protocol):
+    """A log likelihood and a log prior, up to a constant, with gradients; `data` is no constant in what is compiled."""
 
     def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of the observations."""
 
     def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of the parameters on the real line, and of w."""
+
+
+class Differentiable(Protocol):
+    """Densities, and what else chains have to know."""
+
+    problem: Problem
+    data: Any
+    start: Position
+    """Where the search has ended."""
+    without_prior: tuple[str, ...]
+    """Learnt parameters that are flat on the real line."""
+
+    @property
+    def made(self) -> tuple[Callable[[Problem, Any], Densities], Any]:
+        """What makes the densities of a problem without its data, and of what else they depend on: that."""
 
 
 Density = Callable[[Position], Array]
@@ -139,35 +148,65 @@ def no_u_turn(
 
     Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
     """
-    nuts = sampler()
+    sampler()
     total = warm_up + draws
     report(0, total)
     key, near, warm = jax.random.split(jax.random.key(seed), 3)
-    begin = beginnings(target, chains, near)
+    begin, keys = beginnings(target, chains, near), keys_of(warm, chains)
+    state, size, scales = called(target, _warmed, (warm_up,), target.data, begin, keys)
+    found = []
+    for number in range(-(-draws // BLOCK)):
+        report(warm_up + number * BLOCK, total)
+        keys = keys_of(jax.random.fold_in(key, number), chains)
+        state, kept = called(target, _block, (BLOCK,), target.data, state, size, scales, keys)
+        found.append(jax.tree.map(np.asarray, kept))
+    return Chains(*gathered(found, draws))
+
+
+def keys_of(key: Array, shape: int | tuple[int, ...]) -> Array:
+    """So many keys, as plain numbers."""
+    return jax.random.key_data(jax.random.split(key, shape))
+
+
+def called(target: Differentiable, make: Callable[..., Any], said: tuple[Any, ...], *given: Any) -> Any:
+    """What the function says that `make` makes of a problem and of (densities, own, *said, version).
+
+    Its program is there for later fits of the model and for other processes too.
+    """
+    import blackjax
+
+    return target.problem.shared(make, *given, context=(*target.made, *said, blackjax.__version__))(*given)
+
+
+def _warmed(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+    """The last place of every chain's warm-up, the size of its steps and its scales."""
+    densities, own, steps, _ = context
 
     def warmed(data: Any, position: Position, key: Array) -> Any:
-        return adapted(_density(target, data), position, key, warm_up)
+        density = density_of(densities(problem, own), data)
+        state, size, scales = adapted(density, position, jax.random.wrap_key_data(key), steps)
+        return state.position, size, scales
 
-    def block(data: Any, state: Any, size: Array, scales: Array, key: Array) -> Any:
-        kernel = nuts(_density(target, data), step_size=size, inverse_mass_matrix=scales)
+    return jax.vmap(warmed, in_axes=(None, 0, 0))
+
+
+def _block(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+    """So many draws of every chain: its last place, and what is told of each draw."""
+    densities, own, count, _ = context
+
+    def block(data: Any, position: Position, size: Array, scales: Array, key: Array) -> Any:
+        density = density_of(densities(problem, own), data)
+        kernel = sampler()(density, step_size=size, inverse_mass_matrix=scales)
 
         def step(state: Any, key: Array) -> Any:
             state, info = kernel.step(key, state)
             return state, (state.position, statistics_of(state, info, size))
 
-        return jax.lax.scan(step, state, jax.random.split(key, BLOCK))
+        keys = jax.random.split(jax.random.wrap_key_data(key), count)
+        state, told = jax.lax.scan(step, kernel.init(position), keys)
+        return state.position, told
 
-    state, size, scales = jax.jit(jax.vmap(warmed, in_axes=(None, 0, 0)))(
-        target.data, begin, jax.random.split(warm, chains)
-    )
-    advance = jax.jit(jax.vmap(block, in_axes=(None, 0, 0, 0, 0)))
-    found = []
-    for number in range(-(-draws // BLOCK)):
-        report(warm_up + number * BLOCK, total)
-        keys = jax.random.split(jax.random.fold_in(key, number), chains)
-        state, kept = advance(target.data, state, size, scales, keys)
-        found.append(jax.tree.map(np.asarray, kept))
-    return Chains(*gathered(found, draws))
+    return jax.vmap(block, in_axes=(None, 0, 0, 0, 0))
 
 
 def sampler() -> Any:
@@ -205,9 +244,11 @@ def statistics_of(state: Any, info: Any, size: Array) -> dict[str, Array]:
     return dict(zip(STATISTICS, (info.is_divergent.astype(int), *numbers, *counts), strict=True))
 
 
-def _density(target: Differentiable, data: Any) -> Density:
+def density_of(densities: Densities, data: Any) -> Density:
+    """Of both together, at such data."""
+
     def density(position: Position) -> Array:
-        return certain(target.log_likelihood(position, data) + target.log_prior(position, data))
+        return certain(densities.log_likelihood(position, data) + densities.log_prior(position, data))
 
     return density
 
@@ -247,13 +288,21 @@ class Agreement:
 
 def agreement(values: Mapping[str, Float[np.ndarray, "chains draws *axes"]]) -> Agreement:
     """Of several chains about some numbers."""
+    import blackjax
     from blackjax.diagnostics import ess_bulk, ess_tail, rhat
 
     flat = [np.reshape(each, (*each.shape[:2], -1)) for each in values.values()]
-    every = jnp.asarray(np.concatenate(flat, axis=2))
-    compiled = [jax.jit(partial(measure, chain_axis=0, sample_axis=1)) for measure in (rhat, ess_bulk, ess_tail)]
-    measured = [np.asarray(measure(every)) for measure in compiled]
-    return Agreement(float(np.max(measured[0])), float(np.min(measured[1])), float(np.min(measured[2])))
+    every = np.concatenate(flat, axis=2)
+    measures = {"rhat": rhat, "bulk": ess_bulk, "tail": ess_tail}
+    found = {
+        name: np.asarray(on_use((agreement, name, blackjax.__version__), partial(_measure, measure))(every))
+        for name, measure in measures.items()
+    }
+    return Agreement(float(np.max(found["rhat"])), float(np.min(found["bulk"])), float(np.min(found["tail"])))
+
+
+def _measure(measure: Callable[..., Array]) -> Callable[[Array], Array]:
+    return partial(measure, chain_axis=0, sample_axis=1)
 
 
 AGREED, APART, ENOUGH = 1.01, 1.1, 400

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_evidence
+from gpdsl.inference.exact.system import System
 from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import Integrated
 from gpdsl.inference.log_joint import LogJoint, jumping, log_volume
@@ -46,64 +47,82 @@ from gpdsl.program.program import Program
 # Otherwise it moves in the learnt parameters on the real line and in the whitened values w ~ N(0, I) of the latents.
 
 
-class Collapsed:
+@dataclass(frozen=True, eq=False)
+class Evidence:
     """p(parameters | y), with the latents integrated out: exact inference at every place."""
 
-    def __init__(self, problem: Problem, result: Result) -> None:
-        self.profile, self.data = ExactProfile(problem, result), problem.rows
-        self.start: Position = {"learnt": as_arrays(result.parameters, problem.options.dtype)}
-        self.temperatures, self.without_prior = problem.options.temperatures, _without_prior(problem)
+    problem: Problem
+    system: System
 
     def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
         """The log evidence."""
-        program, learnt = self.profile.system.program, position["learnt"]
-        return log_evidence(self.profile.system, learnt, data) - program.log_prior(program.parameters.constrain(learnt))
+        program, learnt = self.system.program, position["learnt"]
+        return log_evidence(self.system, learnt, data) - program.log_prior(program.parameters.constrain(learnt))
 
     def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of the parameters on the real line."""
-        program, learnt = self.profile.system.program, position["learnt"]
+        program, learnt = self.system.program, position["learnt"]
         return program.log_prior(program.parameters.constrain(learnt)) + log_volume(program, learnt)
+
+
+class Collapsed:
+    """Chains in the parameters alone."""
+
+    def __init__(self, problem: Problem, result: Result) -> None:
+        self.problem, self.profile, self.data = problem, ExactProfile(problem, result), problem.rows
+        self.made = Evidence, self.profile.system
+        self.start: Position = {"learnt": as_arrays(result.parameters, problem.options.dtype)}
+        self.without_prior = _without_prior(problem)
 
     def sample(self, *asked: Any) -> Chains:
         """By the No-U-Turn sampler."""
-        return no_u_turn_at(self.temperatures, self, *asked)
+        return no_u_turn_at(self, *asked)
 
     def at(self, position: Position) -> Result:
         """The exact posterior."""
         return self.profile.at(position["learnt"])
 
 
-class Joint:
+@dataclass(frozen=True, eq=False)
+class Whole:
     """p(parameters, w | y), the whitened values of all latents at the rows included."""
 
-    def __init__(self, problem: Problem, result: Result) -> None:
-        self.joint = LogJoint(problem)
-        self.data = self.joint.data
-        white = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
-        known = {"learnt": result.parameters, "white": white}
-        self.start: Position = as_arrays(known, problem.options.dtype)
-        self.temperatures, self.without_prior = problem.options.temperatures, _without_prior(problem)
+    problem: Problem
+    nothing: None = None
 
     def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of all observations given w."""
-        return self.joint.log_likelihood(position["learnt"], position["white"], data)
+        return LogJoint(self.problem).log_likelihood(position["learnt"], position["white"], data)
 
     def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of the parameters on the real line and of w."""
-        return log_prior(self.joint, position["learnt"], position["white"])
+        return log_prior(LogJoint(self.problem), position["learnt"], position["white"])
 
-    def sample(self, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]) -> Chains:
+
+class Joint:
+    """Chains in parameters and latents."""
+
+    def __init__(self, problem: Problem, result: Result) -> None:
+        self.problem, self.joint = problem, LogJoint(problem)
+        self.made, self.data = (Whole, None), self.joint.data
+        white = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
+        known = {"learnt": result.parameters, "white": white}
+        self.start: Position = as_arrays(known, problem.options.dtype)
+        self.without_prior = _without_prior(problem)
+
+    def sample(self, *asked: Any) -> Chains:
         """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges of latents make of one."""
-        found = no_u_turn_at(self.temperatures, self, chains, warm_up, draws, seed, report)
-        return found.in_all(images_of(self.joint, self.start["learnt"]), seed)
+        found = no_u_turn_at(self, *asked)
+        return found.in_all(images_of(self.joint, self.start["learnt"]), self.problem.options.seed)
 
     def at(self, position: Position) -> Result:
         """Latents that are known at the rows."""
         return known_at(self.joint, position)
 
 
-def no_u_turn_at(temperatures: int | None, target: Differentiable, *asked: Any) -> Chains:
+def no_u_turn_at(target: Differentiable, *asked: Any) -> Chains:
     """Chains of the No-U-Turn sampler, at one temperature or at several that exchange their places."""
+    temperatures = target.problem.options.temperatures
     return no_u_turn(target, *asked) if temperatures is None else tempered(target, temperatures, *asked)
 
 

@@ -20,17 +20,21 @@ from jaxtyping import Array, Bool, Float, Int
 from gpdsl.inference.mcmc.chains import (
     BLOCK,
     Chains,
+    Densities,
     Density,
     Differentiable,
     Ladder,
     Position,
     adapted,
     beginnings,
+    called,
     certain,
     gathered,
+    keys_of,
     sampler,
     statistics_of,
 )
+from gpdsl.inference.problem import Problem
 
 ROUNDS, SHORTEST = 3, 20
 """Times that steps and powers are tuned, and the fewest draws that tune the steps."""
@@ -58,29 +62,30 @@ def tempered(
 
     Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
     """
-    nuts, each = sampler(), tuning(warm_up)
+    sampler()
+    each = tuning(warm_up)
     total, done = warming(warm_up) + draws, 0
     report(0, total)
     key, near, warm = jax.random.split(jax.random.key(seed), 3)
     powers = np.linspace(1.0, 0.0, temperatures) ** FIRST
     one = beginnings(target, chains * temperatures, near)
     places = jax.tree.map(lambda leaf: leaf.reshape(chains, temperatures, *leaf.shape[1:]), one)
-    tune = jax.jit(_vmapped(lambda *given: _tuned(target, each, *given)))
-    advance = jax.jit(jax.vmap(lambda *given: _block(nuts, target, *given), in_axes=(None, None, 0, 0, 0, 0)))
+    data = target.data, target.start["learnt"]
     who = jnp.broadcast_to(jnp.arange(temperatures), (chains, temperatures))
     for number in range(ROUNDS):
-        keys = jax.random.split(jax.random.fold_in(warm, number), (chains, temperatures))
-        places, tuned = tune(target.data, jnp.asarray(powers), places, keys)
+        keys = keys_of(jax.random.fold_in(warm, number), (chains, temperatures))
+        places, tuned = _called(target, _tuned, each, data, jnp.asarray(powers), places, keys)
         report(done := done + each, total)
-        (places, _), (_, _, _, refused) = advance(
-            target.data, jnp.asarray(powers), (places, who), tuned, _keys(key, number, chains), _turns(0, chains)
-        )
+        given = data, jnp.asarray(powers), (places, who), tuned
+        keys, turns = _keys(key, number, chains), _turns(0, chains)
+        (places, _), (_, _, _, refused) = _called(target, _block, BLOCK, *given, keys, turns)
         report(done := done + BLOCK, total)
         powers = powers if number == ROUNDS - 1 else _even(powers, np.asarray(refused).mean((0, 1)))
     found: list[Any] = []
     for number in range(-(-draws // BLOCK)):
         keys = _keys(key, ROUNDS + number, chains)
-        state, kept = advance(target.data, jnp.asarray(powers), (places, who), tuned, keys, _turns(number, chains))
+        given = data, jnp.asarray(powers), (places, who), tuned
+        state, kept = _called(target, _block, BLOCK, *given, keys, _turns(number, chains))
         (places, who), found = state, [*found, jax.tree.map(np.asarray, kept)]
         report(min(done := done + BLOCK, total), total)
     positions, said, at, refused = gathered(found, draws)
@@ -99,7 +104,11 @@ def warming(warm_up: int) -> int:
 
 
 def _keys(key: Array, number: int, chains: int) -> Array:
-    return jax.random.split(jax.random.fold_in(key, number), chains)
+    return keys_of(jax.random.fold_in(key, number), chains)
+
+
+def _called(target: Differentiable, make: Callable[..., Any], count: int, *given: Any) -> Any:
+    return called(target, make, (count, target.without_prior), *given)
 
 
 def _turns(number: int, chains: int) -> Int[Array, "chains block"]:
@@ -107,74 +116,76 @@ def _turns(number: int, chains: int) -> Int[Array, "chains block"]:
     return jnp.broadcast_to((number * BLOCK + jnp.arange(BLOCK)) % 2, (chains, BLOCK))
 
 
-def _vmapped(tune: Any) -> Any:
-    """Over powers, of one chain after the other."""
-    return jax.vmap(jax.vmap(tune, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0))
-
-
 @dataclass(frozen=True)
 class Heated:
     """The log density in which the likelihood counts less: base(position) + power * energy(position)."""
 
-    target: Differentiable
+    densities: Densities
     data: Any
+    start: Position
+    without_prior: tuple[str, ...]
 
     def energy(self, position: Position) -> Float[Array, ""]:
         """The log likelihood, less what takes the place of priors that are not there; -inf where it is no number."""
-        return certain(self.target.log_likelihood(position, self.data) - self._instead(position))
+        return certain(self.densities.log_likelihood(position, self.data) - self._instead(position))
 
     def at(self, power: Array) -> Density:
         """The density at one power."""
 
         def density(position: Position) -> Array:
             likely = jnp.where(power > 0, power * self.energy(position), 0.0)
-            return certain(self.target.log_prior(position, self.data) + self._instead(position) + likely)
+            return certain(self.densities.log_prior(position, self.data) + self._instead(position) + likely)
 
         return density
 
     def _instead(self, position: Position) -> Float[Array, ""]:
         """The log density at b = 0, about where the search has ended, of parameters that have no prior."""
-        known, start = position["learnt"], self.target.start["learnt"]
-        squares = (jnp.sum(((known[name] - start[name]) / WIDE) ** 2) for name in self.target.without_prior)
+        known = position["learnt"]
+        squares = (jnp.sum(((known[name] - self.start[name]) / WIDE) ** 2) for name in self.without_prior)
         return jnp.asarray(-0.5 * sum(squares))
 
 
-def _tuned(target: Differentiable, steps: int, data: Any, power: Array, position: Position, key: Array) -> Any:
-    """Where a chain is after some draws that tune its steps, and these."""
-    state, *tuned = adapted(Heated(target, data).at(power), position, key, steps)
-    return state.position, tuned
+def _heated(problem: Problem, context: tuple[Any, ...], data: Any) -> Heated:
+    densities, own, _, without_prior, _ = context
+    return Heated(densities(problem, own), data[0], data[1], without_prior)
 
 
-def _block(
-    nuts: Any,
-    target: Differentiable,
-    data: Any,
-    powers: Float[Array, " K"],
-    state: Any,
-    tuned: Any,
-    key: Array,
-    turns: Any,
-) -> Any:
-    """Some draws of one chain at all powers, with an exchange after each: the state, and what is told of each draw."""
-    heated = Heated(target, data)
+def _tuned(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+    """Where each chain is at each power after some draws that tune its steps, and these."""
 
-    def move(power: Array, place: Position, tuned: Any, key: Array) -> Any:
-        size, scales = tuned
-        kernel = nuts(heated.at(power), step_size=size, inverse_mass_matrix=scales)
-        state, info = kernel.step(key, kernel.init(place))
-        return state, statistics_of(state, info, size)
+    def tuned(data: Any, power: Array, position: Position, key: Array) -> Any:
+        heated = _heated(problem, context, data)
+        state, *found = adapted(heated.at(power), position, jax.random.wrap_key_data(key), context[2])
+        return state.position, found
 
-    def step(carry: Any, at: Any) -> Any:
-        (places, who), (key, turn) = carry, at
-        moving, deciding = jax.random.split(key)
-        states, said = jax.vmap(move)(powers, places, tuned, jax.random.split(moving, len(powers)))
-        accepted = _acceptance(powers, jax.vmap(heated.energy)(states.position))
-        change = _exchange(jax.random.uniform(deciding, accepted.shape) < accepted, turn)
-        told = jax.tree.map(lambda leaf: leaf[0], (states.position, said))
-        places = jax.tree.map(lambda leaf: leaf[change], states.position)
-        return (places, who[change]), (*told, who[change], 1.0 - accepted)
+    return jax.vmap(jax.vmap(tuned, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0))
 
-    return jax.lax.scan(step, state, (jax.random.split(key, len(turns)), turns))
+
+def _block(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+    """Some draws of every chain at all powers, with an exchange after each: the state, and what is told of each."""
+
+    def block(data: Any, powers: Float[Array, " K"], state: Any, tuned: Any, key: Array, turns: Any) -> Any:
+        heated = _heated(problem, context, data)
+
+        def move(power: Array, place: Position, tuned: Any, key: Array) -> Any:
+            size, scales = tuned
+            kernel = sampler()(heated.at(power), step_size=size, inverse_mass_matrix=scales)
+            state, info = kernel.step(key, kernel.init(place))
+            return state, statistics_of(state, info, size)
+
+        def step(carry: Any, at: Any) -> Any:
+            (places, who), (key, turn) = carry, at
+            moving, deciding = jax.random.split(key)
+            states, said = jax.vmap(move)(powers, places, tuned, jax.random.split(moving, len(powers)))
+            accepted = _acceptance(powers, jax.vmap(heated.energy)(states.position))
+            change = _exchange(jax.random.uniform(deciding, accepted.shape) < accepted, turn)
+            told = jax.tree.map(lambda leaf: leaf[0], (states.position, said))
+            places = jax.tree.map(lambda leaf: leaf[change], states.position)
+            return (places, who[change]), (*told, who[change], 1.0 - accepted)
+
+        return jax.lax.scan(step, state, (jax.random.split(jax.random.wrap_key_data(key), len(turns)), turns))
+
+    return jax.vmap(block, in_axes=(None, None, 0, 0, 0, 0))
 
 
 def _acceptance(powers: Float[Array, " K"], energies: Float[Array, " K"]) -> Float[Array, " pairs"]:

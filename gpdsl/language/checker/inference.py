@@ -10,6 +10,7 @@ from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
+from gpdsl.language.habits import OPTIONS as HABITS
 from gpdsl.language.habits import STANDARDISE as STANDARDISE_FORMS
 from gpdsl.language.inducing import OTHERS, Inducing, per_latent
 from gpdsl.language.model import Infer
@@ -45,7 +46,7 @@ def _add(scope: Scope, options: dict[str, Any], written: syntax.Option, engine: 
     name = written.name.text
     option = WRITTEN.get(name)
     if option is None:
-        suggestion = scope.problems.suggest(name, WRITTEN)
+        suggestion = HABITS.get(name.lower()) or scope.problems.suggest(name, WRITTEN)
         scope.problems.fail(UnknownOption(written.name.span, name, ", ".join(WRITTEN), suggestion))
     if engine in ENGINES and not option.read_by(engine):
         whose = " or ".join(f"`{each}`" for each in option.engines)

@@ -23,7 +23,7 @@ from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, has_white
 from gpdsl.kernels.functionals import Values, every_point
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
-from gpdsl.program.groups import kernel_values
+from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.reuse import shapes_of
 from gpdsl.program.rows import Scope
@@ -47,6 +47,10 @@ IGNORED = 0.5
 
 LARGEST, WORSE = 400, 1.0
 """Whitened values up to which one Gaussian across all is soon found, and nats by which a mixture may be below it."""
+
+OVERLOOKED, FEW_COLUMNS = 50.0, 50
+"""How many times the spread of another a column has to have for the other to be overlooked; of more columns, as those
+of images, some may vary little and mean it."""
 
 BY_DISTANCE = {"RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic"}
 
@@ -195,10 +199,38 @@ def reach(fit: Fit, data: Data) -> Iterator[Finding]:
             continue
         points = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)), float)
         points = points[rng.permutation(len(points))[: 20 * ROWS]]
+        yield from _overlooked(fit, group, points, data)
         near, far = (_correlated(fit, place, each) for each in (_neighbours(points), points[:ROWS]))
         for number, name in enumerate(group.names if group.factors > 1 else group.names[:1]):
             which = sum(member.count for member in group.members[:number])
             yield from _reaches(name, near[which], far[which], group.form, program)
+
+
+def _overlooked(fit: Fit, group: Group, points: Float[np.ndarray, "n d"], data: Data) -> Iterator[Finding]:
+    """Columns whose spread counts for nothing beside that of others, as all are measured by one length-scale."""
+    names = [column for name in group.inputs for column in data.column_names.get(name, ())]
+    spread = np.std(points, axis=0)
+    varying = np.flatnonzero(spread > 0)
+    if len(names) != len(spread) or not 2 <= len(varying) <= FEW_COLUMNS or not _by_distance(group.form):
+        return
+    least, most = (int(varying[pick(spread[varying])]) for pick in (np.argmin, np.argmax))
+    ratio = float(spread[most] / spread[least])
+    if ratio > OVERLOOKED and not _has_lengths(fit, group, len(spread)):
+        yield Finding(
+            "spread of columns",
+            ratio,
+            True,
+            f"`{group.names[0]}` measures all columns by one length-scale, but `{names[most]}` has {ratio:.2g} times "
+            f"the spread of `{names[least]}`, which hardly counts beside it",
+            "fit with standardise = true, or give each column a length-scale of its own",
+        )
+
+
+def _has_lengths(fit: Fit, group: Group, columns: int) -> bool:
+    """Whether a kernel has a number for each column."""
+    evaluator = fit.program.evaluator
+    found = jax.eval_shape(lambda given: kernel_values(evaluator, group, given, columns).arguments, fit.parameters)
+    return any(each.ndim > 1 for each in found)
 
 
 def _neighbours(points: np.ndarray) -> np.ndarray:

@@ -7,7 +7,10 @@ import pytest
 from scipy import integrate
 
 import gpdsl
+from gpdsl.program.cache import precision
 from gpdsl.results.criticism.finding import Diagnosis
+from gpdsl.results.criticism.left_out import fitted_rows
+from gpdsl.results.criticism.structure import reach
 
 RNG = np.random.default_rng(8)
 X = np.linspace(0, 6, 40)
@@ -43,6 +46,46 @@ def test_the_reach_is_that_of_the_kernel() -> None:
     (found,) = (each for each in fit.diagnose() if each.name == "reach of latents")
     apart = X[1] - X[0]
     assert found.number == pytest.approx(np.exp(-0.5 * (apart / 0.5) ** 2), rel=1e-6)
+
+
+TWO = """
+input x : real[2]
+input z : real
+output y : real
+{own}
+latent f(x, z) ~ GP(0, {kernel})
+y ~ Normal(f, 0.2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "own", "wide", "said"),
+    [
+        ("RBF(ell)", "param ell : positive = 1", 400.0, "`x2` has 4e+02 times the spread of `z`"),
+        ("2 * Matern32(1) + RBF(2)", "", 400.0, "`x2` has 4e+02 times the spread of `z`"),
+        ("RBF(ell)", "param ell : positive = 1", 20.0, ""),
+        ("RBF(ell)", "param ell : positive[3] = 1", 400.0, ""),
+        ("RBF(1) + Linear()", "", 400.0, ""),  # not by the distance
+    ],
+)
+def test_columns_that_one_length_scale_overlooks_are_named(kernel: str, own: str, wide: float, said: str) -> None:
+    rng = np.random.default_rng(2)
+    z = np.linspace(-1, 1, 30)
+    x = np.stack([0.5 + 2 * rng.permutation(z), wide * rng.permutation(z)], axis=1)
+    data = {"x1": x[:, 0], "x2": x[:, 1], "z": z, "y": rng.standard_normal(30)}
+    fit = gpdsl.compile(TWO.format(kernel=kernel, own=own)).fit(data, steps=3)
+    with precision("float64"):
+        found = [each.said for each in reach(fit, fitted_rows(fit, data, "")) if each.name == "spread of columns"]
+    whole = f"`f` measures all columns by one length-scale, but {said}, which hardly counts beside it"
+    assert found == ([whole] if said else [])
+
+
+def test_columns_that_are_standardised_are_none_of_them() -> None:
+    rng = np.random.default_rng(2)
+    data = {"x1": rng.normal(size=20), "x2": 900 * rng.normal(size=20), "z": rng.normal(size=20), "y": X[:20]}
+    model = gpdsl.compile(TWO.format(kernel="RBF(1)", own=""))
+    names = [{each.name for each in model.fit(data, **options).diagnose()} for options in ({}, {"standardise": True})]
+    assert ["spread of columns" in each for each in names] == [True, False]
 
 
 PRODUCT = """
