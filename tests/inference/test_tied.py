@@ -16,7 +16,7 @@ from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.sweep import covariances_at, sweep
-from gpdsl.inference.natural.tied import Tied, no_sites, transported
+from gpdsl.inference.natural.tied import Tied, definite, host_posterior, no_sites, transported
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance, variance
@@ -188,3 +188,26 @@ def test_sites_survive_a_change_of_coordinates() -> None:
 def _in_inducing_values(tied: Tied) -> tuple[np.ndarray, np.ndarray]:
     away = np.linalg.inv(np.asarray(tied.factor[0]))
     return np.asarray(tied.linear) @ away, away.T @ np.asarray(tied.precision) @ away
+
+
+def test_sites_beyond_any_covariance_lose_half_of_their_weight_until_there_is_one() -> None:
+    factor, scale = jnp.eye(3)[None], jnp.asarray([2.0])
+    precision = jnp.diag(jnp.asarray([-3.0, 1.0, 0.5]))[None]
+    far = Tied(jnp.asarray([[1.0, -2.0, 0.4]]), precision, factor)
+    assert not np.isfinite(host_posterior(far, scale).root).all()
+    near = definite(far, scale)  # 1 - 2 * 3 / 8 is the first above 0
+    np.testing.assert_allclose(near.precision, precision / 8)
+    q = host_posterior(near, scale)
+    covariance = np.diag(1 / (1 + 2 * np.diag(precision[0]) / 8))
+    np.testing.assert_allclose(q.root[0, 0] @ q.root[0, 0].T, covariance, rtol=1e-5)
+    np.testing.assert_allclose(q.mean[0, 0], covariance @ (np.sqrt(2) * far.linear[0] / 8), rtol=1e-5)
+    assert definite(near, scale) is near
+
+
+def test_a_search_that_ends_beyond_any_covariance_has_a_bound() -> None:
+    """Far more steps of few rows would come back by themselves; these are the last there are."""
+    params = "".join(f"param {name} : positive = {value}\n" for name, value in (("s2", 1), ("ell", 1), ("sigma", 0.3)))
+    text = f"input x : real\noutput y : real\n{params}latent f(x) ~ GP(0, s2 * RBF(ell))\ny ~ StudentT(4, f, sigma)\n"
+    model = gpdsl.compile(text)
+    data = model.sample_prior(rows=120, seed=4).data
+    assert np.isfinite(model.fit(data, inducing=12, batch=30, steps=5, diagnose="no").elbo)

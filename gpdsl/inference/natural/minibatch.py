@@ -24,7 +24,7 @@ from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.natural.profiled import outer_point
 from gpdsl.inference.natural.site_starts import departed
 from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
-from gpdsl.inference.natural.tied import Tied, no_sites
+from gpdsl.inference.natural.tied import Tied, definite, no_sites
 from gpdsl.inference.natural.tied_ends import End, ended
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.program.program import take_rows
@@ -146,7 +146,8 @@ inputs whose values they are functions of, where these are learnt."""
 
 
 def _end(state: State) -> End:
-    return End(state[0], *state[2:4])
+    point, _, sites, scales, _ = state
+    return End(point, [definite(tied, scale) for tied, scale in zip(sites, scales, strict=True)], scales)
 
 
 def _in_pairs(problem: Problem) -> Problem:

@@ -14,7 +14,7 @@ of automatic differentiation, and they give the natural-gradient step as well.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -156,6 +156,19 @@ def host_posterior(tied: Tied, scale: Float[Array, "latents"]) -> Whitened:
     root = np.swapaxes(np.linalg.qr(inverse, mode="r"), 1, 2)
     signs = np.sign(np.diagonal(root, axis1=1, axis2=2))[:, None]
     return Whitened(mean[None].astype(dtype), (root * signs)[None].astype(dtype))
+
+
+HALVINGS = 60
+"""Times that sites lose half of their weight before they are given up."""
+
+
+def definite(tied: Tied, scale: Float[Array, "latents"]) -> Tied:
+    """The same sites, less their weight by halves until q has a covariance: the last step may have led beyond."""
+    for _ in range(HALVINGS):
+        if np.isfinite(host_posterior(tied, scale).root).all():
+            break
+        tied = replace(tied, linear=tied.linear / 2, precision=tied.precision / 2)
+    return tied
 
 
 def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> Pass:
