@@ -107,7 +107,7 @@ def _cases() -> dict[str, Case]:
     }
     few: dict[str, Any] = {"steps": 5}
     sparse, stochastic = {"inducing": 12, "steps": 5}, {"inducing": 12, "batch": 30, "steps": 20}
-    return zoo | {
+    engines = {
         "exact": Case(_text(NORMAL), few),
         "exact to the end": Case(_text(NORMAL), {}, exactly=False),
         "exact, large": Case(_text(WIDE), {"steps": 3}),
@@ -138,6 +138,7 @@ def _cases() -> dict[str, Case]:
         "spherical": Case(_text(WIDE.replace("RBF(ell)", "ArcCosine(order = 1)")), {"inducing": "spherical(4)", **few}),
         "classes": Case(_text(CLASSES), sparse),
     }
+    return engines | zoo
 
 
 def main(names: list[str]) -> None:
