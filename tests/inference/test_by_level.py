@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import linalg, special
 
 import gpdsl
 from gpdsl.inference import by_level as engine
+from gpdsl.program.cache import precision
+from tests.inference.problems import problem_of
 
 RNG = np.random.default_rng(0)
 SITE, X = RNG.integers(0, 12, 90), RNG.uniform(-1, 1, 90)
@@ -80,3 +85,38 @@ def test_what_is_wide_or_not_concave_is_left_to_others(monkeypatch: pytest.Monke
     monkeypatch.setattr(engine, "WIDEST", 400)
     heavy = SLOPES.replace("count", "real").replace("Poisson(exp(a[site] + b[site] * x))", "StudentT(4, a[site], 1)")
     assert not gpdsl.compile(heavy).fit(data, steps=1).choice.sets
+
+
+def test_moments_bound_and_step_are_those_of_dense_algebra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """q ~ prior times sites over all (row, latent) values, in which rows of a level have one value each of a and b."""
+    monkeypatch.setattr(engine, "ROWS", 5)
+    rows, rng = 7, np.random.default_rng(1)
+    site, x, y = np.array([0, 1, 0, 1, 0, 1, 2]), X[:rows], COUNTS[:rows].astype(float)
+    with precision("float64"):
+        problem = problem_of(SLOPES, {"site": site, "x": x, "y": y})
+        levels = engine.ByLevelSearch(problem).levels
+        half = rng.normal(size=(rows, 2, 2))
+        linear, lam = rng.normal(size=(rows, 2)), half @ np.swapaxes(half, 1, 2)
+        sites = engine.RowSites(jnp.asarray(linear), jnp.asarray(lam))
+        given = problem.parameters, problem.rows, sites
+        found = jax.jit(lambda *given: (levels.moments(*given), levels.target(*given), levels.bound(*given)))(*given)
+    (mean, among, divergence), (bound, after), again = found
+    assert float(again) == pytest.approx(float(bound))
+    mu, tau = (float(problem.program.parameters.constrain(problem.parameters)[name]) for name in ("mu", "tau"))
+    k = np.kron((site[:, None] == site).astype(float), np.diag([tau**2, 0.16]))
+    m, lam = np.tile([mu, -0.3], rows), linalg.block_diag(*lam)
+    inverse = np.linalg.inv(np.eye(2 * rows) + lam @ k)
+    alpha = inverse @ (linear.ravel() - lam @ m)
+    blocks = (k @ inverse).reshape(rows, 2, rows, 2)[np.arange(rows), :, np.arange(rows)]
+    kl = 0.5 * (np.trace(inverse) - 2 * rows + alpha @ k @ alpha - np.linalg.slogdet(inverse)[1])
+    np.testing.assert_allclose(mean, (m + k @ alpha).reshape(rows, 2), atol=1e-10)
+    np.testing.assert_allclose(among, blocks, atol=1e-10)
+    assert float(divergence) == pytest.approx(kl)
+    loads = np.stack([np.ones(rows), x], axis=1)
+    h, v = np.sum(loads * mean, axis=1), np.einsum("na,nab,nb->n", loads, blocks, loads)
+    rate = np.exp(h + 0.5 * v)
+    assert float(bound) == pytest.approx(np.sum(y * h - rate - special.gammaln(y + 1)) - kl)
+    told = rate[:, None, None] * loads[:, :, None] * loads[:, None, :]
+    np.testing.assert_allclose(after.precision, told, rtol=1e-8, atol=1e-10)
+    slope = (y - rate)[:, None] * loads
+    np.testing.assert_allclose(after.linear, slope + np.einsum("nab,nb->na", told, mean), rtol=1e-8, atol=1e-10)
