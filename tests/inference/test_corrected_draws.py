@@ -73,7 +73,7 @@ def test_draws_that_go_there_from_the_prior_are_of_the_joint_density_and_stay() 
 
 
 def test_a_step_leaves_the_weights_as_even_as_is_asked_for() -> None:
-    log_ratios = -stats.norm.ppf(np.linspace(0.01, 0.99, 200)) ** 2 * 5.0
+    log_ratios = -(stats.norm.ppf(np.linspace(0.01, 0.99, 200)) ** 2) * 5.0
     step = _step(log_ratios, 1.0)
     weights = np.exp(step * log_ratios)
     assert 0.0 < step < 1.0 and np.mean(weights) ** 2 / np.mean(weights**2) == pytest.approx(EVEN)

@@ -63,3 +63,19 @@ def test_predictions_are_the_conditional_gaussian(problem: tuple) -> None:
     np.testing.assert_allclose(pred.variance("t"), spread[:, None] * total**2 + np.cumsum(NOISE**2), atol=2e-4)
     expected = pred.mean("t") + stats.norm.ppf(0.9) * np.sqrt(pred.variance("t"))
     np.testing.assert_allclose(pred.quantile("t", 0.9), expected, atol=1e-8)
+
+
+def test_scores_are_means_over_what_is_observed_of_the_joint_gaussian() -> None:
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(0.8))\ny ~ Normal(f, 0.3)\n")
+    rng, at = np.random.default_rng(5), np.linspace(0.2, 4.5, 7)
+    y, new = np.sin(X) + 0.3 * rng.standard_normal(N), np.sin(at) + rng.standard_normal(7)
+    new[2] = np.nan
+    unit = lambda a, b: gram(a, b) / 1.3  # noqa: E731
+    weights = np.linalg.solve(unit(X, X) + 0.09 * np.eye(N), unit(X, at)).T
+    mean, spread = weights @ y, 1.09 - np.sum(weights * unit(at, X), axis=1)
+    seen, fit, data = np.isfinite(new), model.fit({"x": X, "y": y}), {"x": at, "y": new}
+    densities = stats.norm.logpdf(new[seen], mean[seen], np.sqrt(spread[seen]))
+    assert gpdsl.score.nlpd(fit, data) == pytest.approx(-np.mean(densities))
+    square = np.mean((mean - new)[seen] ** 2)
+    assert gpdsl.score.rmse(fit, data) == pytest.approx(np.sqrt(square))
+    assert gpdsl.score.sse(fit, data) == pytest.approx(square / np.var(new[seen]))
