@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.inference.exact.evidence import evidence_of, one_program, parts_of
+from gpdsl.inference.exact.parts import kinds
 from gpdsl.inference.exact.posterior import _within
 from gpdsl.inference.exact.system import System, make_system
 from gpdsl.program.cache import precision
@@ -153,3 +156,32 @@ def test_batches_are_kept_in_files_and_begin_other_fits(rng: np.random.Generator
 def test_places_are_different_whole_numbers_within_the_values(places: list[float]) -> None:
     assert _within(np.array([4, 0, 2]), 5)
     assert not _within(np.array(places), 5)
+
+
+def test_readings_of_a_group_are_found_among_the_columns_of_a_set() -> None:
+    """Of two processes that are read twice each, one of them once in this set, among other columns."""
+    columns = np.array([9, 6, 3, 5, 0])  # 3 + 2 r + j for reading r of process j
+    for factors, expected in ((2, [({0: (2,), 1: (3,)}, 0), ({1: (1,)}, 1)]), (1, [({0: (2, -1), 1: (3, 1)}, 0)])):
+        group = SimpleNamespace(start=3, stop=7, size=2, factors=factors, readings=SimpleNamespace(basis=(0, 1)))
+        found = kinds(cast(Any, group), columns[None])
+        assert [(dict(each.columns), int(each.factor[0])) for each in found] == expected
+
+
+def test_an_element_reads_its_own_columns_and_one_for_all_levels_of_a_label() -> None:
+    text = """
+index c in 1..3
+index p in 1..2
+index q in 1..3
+input x : real
+input k : label[c]
+output y[p] : real
+latent f[c](x) ~ GP(0, RBF(1))
+latent g[p, q](x) ~ GP(0, RBF(2))
+y[p] ~ Normal(sum(q, q * g[p, q]) + f[k] - 2 * g[1, 2], 0.3)
+"""
+    problem = problem_of(text, {"x": np.arange(4.0), "k": np.array([1, 3, 2, 1]), "y": np.ones((4, 2))}, inducing=0)
+    start = {name: place for (name, _), (place, _) in problem.program.evaluator.columns.items()}
+    system = make_system(problem.program, problem.rows)
+    assert system is not None
+    expected = [{start["f"], *(start["g"] + each for each in own)} for own in ((0, 1, 2), (1, 3, 4, 5))]
+    assert [set(system.reads[0, p]) for p in (0, 1)] == expected

@@ -11,6 +11,7 @@ from scipy import integrate, stats
 from gpdsl.inference.bound import mixture_entropy
 from gpdsl.inference.exact.engine import SHARE, _root
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, distance
+from gpdsl.inference.posteriors.features import row_sites
 from gpdsl.inference.quadruply_stochastic.weights import Lengths
 
 WEIGHTS, MEANS, SPREADS = np.array([0.3, 0.5, 0.2]), np.array([-1.0, 0.4, 2.0]), np.array([0.5, 0.8, 0.3])
@@ -104,3 +105,20 @@ def test_dense_columns_are_those_of_the_inverse_precision() -> None:
     )
     factor = np.linalg.cholesky(np.linalg.inv(prior + features.T @ features))
     np.testing.assert_allclose(lengths.columns(jnp.asarray(solutions)), factor[:, :2].T, atol=1e-12)
+
+
+def test_row_variables_under_their_sites_by_integrals() -> None:
+    """N(0, 1) times exp(linear x - precision x^2 / 2), also where the site is no Gaussian; divergences add up."""
+    linear, precision = np.array([[0.7, -1.2], [0.0, 2.0]]), np.array([[0.4, 2.5], [-0.5, 0.0]])
+    found, total = row_sites(jnp.asarray(linear), jnp.asarray(precision)), 0.0
+    for place, (h, own) in enumerate(zip(linear.ravel(), precision.ravel(), strict=True)):
+        density = lambda x, h=h, own=own: stats.norm.pdf(x) * np.exp(h * x - 0.5 * own * x**2)  # noqa: E731
+        integral = lambda f, density=density: integrate.quad(lambda x: f(x) * density(x), -15, 15)[0]  # noqa: E731
+        scale = integral(lambda x: 1.0)
+        mean = integral(lambda x: x) / scale
+        variance = integral(lambda x, mean=mean: (x - mean) ** 2) / scale
+        assert float(found.mean.ravel()[place]) == pytest.approx(mean)
+        assert float(found.row_variance.ravel()[place]) == pytest.approx(variance)
+        assert float(found.factor.ravel()[place]) == pytest.approx(variance**-0.5)
+        total += integral(lambda x, h=h, own=own: h * x - 0.5 * own * x**2) / scale - np.log(scale)
+    assert float(found.divergence) == pytest.approx(total)

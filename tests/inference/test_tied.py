@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,13 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import gpdsl
+from gpdsl.inference import driver
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.sweep import covariances_at, sweep
 from gpdsl.inference.natural.tied import Tied, definite, host_posterior, no_sites, transported
+from gpdsl.inference.natural.tied_ends import ended
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance, variance
@@ -211,3 +214,20 @@ def test_a_search_that_ends_beyond_any_covariance_has_a_bound() -> None:
     model = gpdsl.compile(text)
     data = model.sample_prior(rows=120, seed=4).data
     assert np.isfinite(model.fit(data, inducing=12, batch=30, steps=5, diagnose="no").elbo)
+
+
+@pytest.mark.parametrize(
+    ("at_first", "at_last", "kept"), [(2.0, 1.0, "first"), (1.0, 2.0, "last"), (None, 1.0, "last")]
+)
+def test_the_end_of_a_search_is_another_fit_only_where_that_has_the_higher_bound(
+    monkeypatch: pytest.MonkeyPatch, at_first: float | None, at_last: float, kept: str
+) -> None:
+    def end(name: str, bound: float) -> Any:
+        point = {"parameters": {name: np.ones(1)}, "inducing": []}
+        return SimpleNamespace(point=point, posterior=lambda: [name], state=lambda problem: {"bound": bound})
+
+    monkeypatch.setattr(driver, "_assessing", lambda problem: lambda state: (state["bound"], 0.1))
+    first = None if at_first is None else end("first", at_first)
+    found = ended(cast(Any, SimpleNamespace(inducing=[])), first, end("last", at_last))
+    assert list(found.parameters) == list(found.posterior) == [kept]
+    assert found.elbo == max(at_last, at_first or 0.0) and bool(found.message) == (kept == "first")
