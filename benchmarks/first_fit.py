@@ -33,6 +33,7 @@ SUITES = {
     "svgp": "minibatches beside GPflow, GPyTorch and GPJax: seconds per step, time to quality",
     "backends": "opaque functions in threads, processes, Dask and UM-Bridge: overhead, throughput of two workers",
     "diagnosis": "what the diagnosis of a summary finds in fits that are sick on purpose, and in healthy ones",
+    "diagnosis_cost": "processor seconds of a fit and of its default diagnosis, first and again",
     "full_bayes": "parameters integrated over beside NUTS over parameters and latents",
     "posteriordb": "parameters integrated over, and chains, beside reference draws of posteriordb and NUTS",
     "predictions": "seconds of predictions of 1000 rows: the first, the next, intervals",

@@ -217,12 +217,15 @@ def vectorised(
 
 def of_model(program: Program, make: Callable[[Program], Callable[..., Any]], *key: Any) -> Callable[..., Any]:
     """What `make` makes of a program without its starts, once for all fits of a model: `key` tells others apart."""
-    unknown = {name: np.full_like(value, np.nan) for name, value in program.parameters.initial.items()}
-    bare = replace(program, parameters=replace(program.parameters, initial=unknown, data=DataStarts()))
+
+    def bare() -> Callable[..., Any]:
+        unknown = {name: np.full_like(value, np.nan) for name, value in program.parameters.initial.items()}
+        return make(replace(program, parameters=replace(program.parameters, initial=unknown, data=DataStarts())))
+
     try:
-        return reused((of_model, *key, bare.identity), lambda: make(bare))
+        return reused((of_model, *key, program.identity), bare)  # which knows of starts their shapes alone
     except Unique:
-        return make(bare)
+        return bare()
 
 
 def at_places(compiled: Callable[..., Any], points: Float[np.ndarray, "n d"]) -> np.ndarray:

@@ -118,18 +118,20 @@ class UnrelatedRows:
         """Log likelihood and log prior of every trial; parameters are [trials, *shape] in their domains."""
         parameters = {**parameters, **{n: np.asarray(v)[None] for n, v in self.program.parameters.held.items()}}
         seen = _Values(self.program, self.rows, {n: v[:, None] for n, v in parameters.items()}, None)
-        seen = replace(seen, latents=self._means(seen) + above[:, None])
-        total = sum((self._density(seen, place) for place in range(len(self.program.observations))), np.zeros(1))
+        total = np.sum(self.by_row(seen, above[:, None]), axis=1)
         for prior in self.program.priors.values():
             found = seen.of(prior.log_density, prior.axes)
             total = total + found.reshape(found.shape[0] if found.ndim > len(prior.axes) else 1, -1).sum(axis=1)
         return total
 
-    def _density(self, seen: _Values, place: int) -> np.ndarray:
-        observation = self.program.observations[place]
-        mask = np.asarray(observed_mask(self.rows, observation), float)
-        values = np.where(mask > 0, seen.of(observation.log_density, observation.axes), 0.0)
-        return np.sum(values, axis=tuple(range(values.ndim - mask.ndim, values.ndim)))
+    def by_row(self, seen: _Values, above: Float[np.ndarray, "own any columns"]) -> Float[np.ndarray, "trials rows"]:
+        """Log likelihood of every row, with latents so far above their prior means."""
+        seen, total = replace(seen, latents=self._means(seen) + above), np.zeros((1, row_count(self.rows)))
+        for observation in self.program.observations:
+            mask = np.asarray(observed_mask(self.rows, observation), float)
+            values = np.where(mask > 0, seen.of(observation.log_density, observation.axes), 0.0)
+            total = total + np.sum(values, axis=tuple(range(values.ndim - mask.ndim + 1, values.ndim)))
+        return total
 
     def _means(self, seen: _Values) -> Float[np.ndarray, "trials rows columns"]:
         """Prior means of everything that is read of the latents; no columns where a model has none."""
@@ -208,6 +210,33 @@ def value_of_nothing(
     if found is None or priors:
         return None if found is None else found[0]
     return found[0] - _value_at(UnrelatedRows(replace(program, observations=()), as_numpy(rows)), found[1])
+
+
+def bends(
+    program: Program,
+    rows: Rows,
+    parameters: Mapping[str, np.ndarray],
+    above: Float[np.ndarray, "rows columns"],
+    step: Float[np.ndarray, "rows columns"],
+) -> Float[np.ndarray, "columns columns rows"] | None:
+    """d^2 log p(y_n | f_n) / df_a df_b of every row at latents so far above their prior means, by central differences.
+
+    The diagonal is left at 0. None where the log density cannot be had.
+    """
+    count, rows = above.shape[1], as_numpy(rows)
+    found = np.zeros((count, count, len(above)))
+    seen = _Values(program, rows, {n: np.asarray(v, float)[None, None] for n, v in parameters.items()}, None)
+    signs = np.array([(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)])
+    try:
+        for a, b in itertools.combinations(range(count), 2):
+            at = np.repeat(above[None], 4, axis=0)
+            at[:, :, a] += signs[:, :1] * step[:, a]
+            at[:, :, b] += signs[:, 1:] * step[:, b]
+            values = np.broadcast_to(UnrelatedRows(program, rows).by_row(seen, at), (4, len(above)))
+            found[a, b] = found[b, a] = np.prod(signs, axis=1) @ values / (4 * step[:, a] * step[:, b])
+    except Unknown:
+        return None
+    return found
 
 
 def missing_level(program: Program) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 
@@ -125,7 +126,9 @@ def every_point(functionals: Functionals) -> Float[Array, "n D"]:
     """All points at which the process is looked at, and where its coefficients are."""
     if isinstance(functionals, Values):
         return functionals.points
-    return jnp.concatenate([elementary.points for block in blocks(functionals) for _, elementary in block])
+    points = [elementary.points for block in blocks(functionals) for _, elementary in block]
+    on_host = all(isinstance(each, np.ndarray) for each in points)
+    return (np if on_host else jnp).concatenate(points)  # type: ignore[no-any-return]
 
 
 def outline(functionals: Functionals) -> list:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jaxtyping import Array, Float
-from scipy.special import ndtri
+from scipy.special import expit, ndtri, softmax
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
@@ -48,9 +48,14 @@ def _of(values: Any) -> Any:
     return jnp if isinstance(values, jax.Array) else np
 
 
-def _simplex(u: Array) -> Array:
+def _sigmoid(u: Any) -> Any:
+    return jax.nn.sigmoid(u) if isinstance(u, jax.Array) else expit(u)
+
+
+def _simplex(u: Any) -> Any:
     """Softmax of the numbers and a zero: the additive log-ratio map, a bijection of R^(k-1) onto the open simplex."""
-    return jax.nn.softmax(jnp.concatenate([u, jnp.zeros_like(u[..., :1])], axis=-1), axis=-1)
+    numpy, last = _of(u), jax.nn.softmax if isinstance(u, jax.Array) else softmax
+    return last(numpy.concatenate([u, numpy.zeros_like(u[..., :1])], axis=-1), axis=-1)
 
 
 def _ordered(u: Array) -> Array:
@@ -96,7 +101,7 @@ BIJECTORS: dict[str, Bijector] = {
         "numbers above 0",
     ),
     "unit": Bijector(
-        jax.nn.sigmoid,
+        _sigmoid,
         lambda c: _of(c).log(c) - _of(c).log1p(-c),
         lambda c: bool(np.all((c > 0) & (c < 1))),
         "numbers strictly between 0 and 1",
@@ -150,7 +155,7 @@ def in_units(bijector: Bijector, units: np.ndarray) -> Bijector:
 def _between(lower: float, upper: float) -> Bijector:
     width = upper - lower
     return Bijector(
-        lambda u: lower + width * jax.nn.sigmoid(u),
+        lambda u: lower + width * _sigmoid(u),
         lambda c: _of(c).log(c - lower) - _of(c).log(upper - c),
         lambda c: bool(np.all((c > lower) & (c < upper))),
         f"numbers strictly between {lower:g} and {upper:g}",

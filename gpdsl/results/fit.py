@@ -24,6 +24,7 @@ from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
+from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.starts import unit_factors
 from gpdsl.results.averaged import Averaged
@@ -187,7 +188,8 @@ class Fit(Shown, Criticised):
         if not self.program.priors:
             return 0.0
         with precision(self.options.dtype):
-            return float(self.program.log_prior(as_arrays(dict(self.parameters), self.options.dtype)))
+            compute = on_use(("log prior", self.program.known_by), lambda: self.program.log_prior, True)
+            return float(compute(as_arrays(dict(self.parameters), self.options.dtype)))
 
     @cached_property
     def parameters_in_data_units(self) -> dict[str, np.ndarray]:

@@ -98,9 +98,8 @@ def _diagnosis(fit: Fit) -> list[str]:
     doubtful = len(found.diagnosis.doubtful)
     lines = [f"  doubtful    {each}" for each in own_doubts(fit)]
     left = "".join(f"; {SKIPPED}: {each.said}" for each in found.findings if each.name == SKIPPED)
-    late = [each for each in found.left if "(" not in each]
-    left += f"; no time for: {', '.join(late)} (diagnose = full looks at all)" if late else ""
-    left += "".join(f"; could not be looked at: {each}" for each in found.left if each not in late)
+    left += f"; left for fit.diagnose(data): {', '.join(found.left)}" if found.left else ""
+    left += "".join(f"; could not be looked at: {each}" for each in found.failed)
     verdict = f"{doubtful} doubtful" if doubtful else "none says that the fit is to be doubted"
     return [*lines, f"  diagnosis   {sum(each.name != SKIPPED for each in found.findings)} checks, {verdict}{left}"]
 

@@ -28,6 +28,7 @@ from gpdsl.errors import GpdslError, need, shown
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.crossing import crossed, crossed_by_level, values_first
 from gpdsl.inference.exact.evidence import factorised_in_place
+from gpdsl.inference.exact.on_host import told_by_data
 from gpdsl.inference.exact.parts import Part, by_level, sets_of
 from gpdsl.inference.exact.posterior import PLACES, Regression
 from gpdsl.inference.exact.whitening import signal_covariance
@@ -35,6 +36,7 @@ from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Features, prior_variances
+from gpdsl.inference.posteriors.on_host import Covariances, Told
 from gpdsl.inference.posteriors.pathwise import PriorDraws, by_column, random_waves, refuse_unsuited
 from gpdsl.inference.posteriors.posterior import DENSE, ROWS_AT_ONCE, UNLIKE, Arrays, Paths, Posterior
 from gpdsl.inference.problem import as_arrays, as_numpy
@@ -50,6 +52,9 @@ from gpdsl.program.rows import Rows
 
 ROUNDING = (0, 1, 10, 100, 1000)
 """Multiples of the rounding of the largest variance that may be added to the noise."""
+
+QUICKER = 10
+"""By how much a factorisation and an inverse of one large matrix take less than so many products of small ones."""
 
 NUMBERS_AT_ONCE = 16_000_000
 """Covariances of new rows with the data that are held at a time: 128 MB."""
@@ -213,6 +218,17 @@ class Exact(Posterior):
         """B^-1 times something, of one part."""
         (factors, _) = self.numbers[1]
         return jax.vmap(lambda factor, b: cho_solve((factor, True), b.T))(factors[number].factor, left)
+
+    @property
+    def on_host(self) -> bool:
+        return all(part.grid is None for part in self.held.parts)
+
+    def told_on_host(self, groups: Sequence[Covariances]) -> Told:
+        return told_by_data(groups, self.held)
+
+    def multiplications(self, rows: int) -> float:
+        sizes = [(part.width, part.grid is None) for part in self.held.parts for _ in part.rows]
+        return sum(n**3 / QUICKER if whole else float(n) ** 1.5 for n, whole in sizes)
 
     def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
         _, (parts, _) = self.numbers

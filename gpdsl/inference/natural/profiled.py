@@ -140,7 +140,8 @@ class SitesProfile:
 
     def _at(self, learnt: Mapping[str, Array], sloped: bool) -> tuple[float, Sites, Any]:
         point = {"parameters": dict(learnt), "inducing": []}
-        found, gradient, sites, _ = self.compute(point, self.sites, jnp.asarray(1.0), sloped)
+        coupling = np.asarray(1.0, self.problem.options.dtype)  # which JAX would compile a cast for
+        found, gradient, sites, _ = self.compute(point, self.sites, coupling, sloped)
         value = float(found)
         if np.isfinite(value) and value > self.highest:
             self.sites, self.highest = sites, value

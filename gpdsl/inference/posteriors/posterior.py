@@ -21,6 +21,7 @@ from gpdsl.errors import need
 from gpdsl.inference.bound import views
 from gpdsl.inference.posteriors.coupled import Block, marginals_of, unexplained, verify_size, whitened_blocks
 from gpdsl.inference.posteriors.family import Held, Whitened, parse_family
+from gpdsl.inference.posteriors.on_host import Covariances, Told, told_by_values
 from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
@@ -220,6 +221,19 @@ class Posterior:
     def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
         """Where the data hold it: the diagonal of B^-1 and alpha of every set of values (`exact.predictive`)."""
         return iter(())
+
+    @property
+    def on_host(self) -> bool:
+        """Whether `told_on_host` is for it, where rows read values of latents alone."""
+        return self.whitened and bool(self.q) and len(self.weights) == 1
+
+    def told_on_host(self, groups: Sequence[Covariances]) -> Told:
+        """Covariances between some rows, from those of the prior; without a program."""
+        return told_by_values(groups, self.q, bool(self.program.coupled), self.jitter)
+
+    def multiplications(self, rows: int) -> float:
+        """Those that the bound of so many rows and its gradient take, about."""
+        return 2.0 * sum(q.root.size * (rows + q.root.shape[2]) for q in self.q)
 
     def blocks(self, program: Program, rows: Rows, count: int) -> list[Block]:
         """Covariances of all latents between rows. Raises GpdslError for too many of these."""

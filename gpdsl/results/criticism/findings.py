@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import kstest
 
-from gpdsl.data import Data, some_rows
+from gpdsl.data import some_rows
 from gpdsl.errors import GpdslError, described
 from gpdsl.inference.diagnosis import Curvature, Unknown, curvature, natural_errors
 from gpdsl.inference.inducing.loss import Loss
@@ -19,12 +18,14 @@ from gpdsl.program.cache import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
 from gpdsl.results.criticism.finding import Diagnosis, Finding, frame
 from gpdsl.results.criticism.flexibility import flexibility
-from gpdsl.results.criticism.importance import importance
+from gpdsl.results.criticism.importance import importance, price_of_draws
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
-from gpdsl.results.criticism.learnt import certainty, informed, worth
+from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
+from gpdsl.results.criticism.price import PROGRAMS, affordable, allows_errors
+from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.skipped import kept_from, skipped
-from gpdsl.results.criticism.structure import correlation, one_gaussian, reach, symmetry
+from gpdsl.results.criticism.structure import correlation, one_gaussian, price_of_one, reach, symmetry
 from gpdsl.results.fitting import on_device
 from gpdsl.results.summary import estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs
@@ -55,7 +56,8 @@ def diagnose(fit: Fit, data: Any) -> Diagnosis:
         return found.diagnosis
     bound = fitted_rows(fit, data, "diagnose")
     with precision(fit.options.dtype):
-        told = {name: list(look(fit, bound)) for name, (look, _) in LOOKS.items()}
+        seen = Seen(fit, bound)
+        told = {name: list(look.find(fit, seen)) for name, look in LOOKS.items()}
         every = *found.of_parameters, *(each for looked in told.values() for each in looked)
         return Diagnosis((*judged(fit, every), *skipped(fit, [name for name, each in told.items() if not each])))
 
@@ -76,7 +78,7 @@ def parameter_frame(fit: Fit) -> Any:
     return frame(lines, columns + (["value_in_data_units", "standard_error_in_data_units"] if standardised else []))
 
 
-def _of_fit(fit: Fit, _: Data) -> Iterator[Finding]:
+def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
     """What inference itself has noted."""
     for note in fit.notes:
         yield Finding("note", float("nan"), True, note)
@@ -96,12 +98,12 @@ def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return (*first, *others)
 
 
-def _left_out(fit: Fit, data: Data) -> Iterator[Finding]:
+def _left_out(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """What the other rows say of each; nothing where rows cannot be left out."""
     if fit.program.opaque:
         return
     try:
-        left = leave_one_bound(fit, data)
+        left = leave_one_bound(fit, seen.data)
     except GpdslError:  # of a posterior that has no such thing
         return
     yield from _of_rows(left)
@@ -140,16 +142,14 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
         )
 
 
-def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
+def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Statistics that data drawn anew hardly ever have."""
-    if fit.program.opaque or fit.program.inner:
-        return
-    some = some_rows(data.rows, ROWS)
+    data, some = seen.data, some_rows(seen.data.rows, ROWS)
     part = data if len(some) == data.rows else data.take(some)
-    for name in predictable_outputs(fit.program.declarations):
-        output = fit.program.declarations.outputs[name]
-        if output.label is not None or output.kind == "binary" or not part.observed[name].any():
+    for name in _with_statistics(fit):
+        if not part.observed[name].any():
             continue
+        output = fit.program.declarations.outputs[name]
         asked = {each: of for each, of in STATISTICS.items() if each != "zeros" or output.kind == "count"}
         for found in checks(fit, part, asked, name, 0, DRAWS):
             low, high = np.quantile(found.drawn, [0.05, 0.95])
@@ -163,68 +163,76 @@ def _of_statistics(fit: Fit, data: Data) -> Iterator[Finding]:
             )
 
 
-LOOKS: dict[str, tuple[Callable[[Fit, Data], Iterator[Finding]], float]] = {
-    "notes": (_of_fit, -np.inf),
-    "symmetry": (symmetry, -np.inf),
-    "reach of latents": (reach, -np.inf),
-    "evidence for latents": (worth, -np.inf),
-    "what is known of latents": (informed, -np.inf),
-    "certainty of classes": (certainty, -np.inf),
-    "correlation between latents": (correlation, -np.inf),
-    "mixture against one Gaussian": (one_gaussian, -np.inf),
-    "effective parameters": (flexibility, 0.0),
-    "data drawn anew": (_of_statistics, 0.0),
-    "q against the posterior": (importance, 0.7),
-    "rows left out": (_left_out, 2.5),
+def _with_statistics(fit: Fit) -> list[str]:
+    """Outputs that are numbers, and are drawn soon."""
+    outputs = fit.program.declarations.outputs
+    names = () if fit.program.opaque or fit.program.inner else predictable_outputs(fit.program.declarations)
+    return [each for each in names if outputs[each].label is None and outputs[each].kind != "binary"]
+
+
+class Look(NamedTuple):
+    """One thing to look at: what finds it, and what that costs beside the fit, in the seconds of `price`."""
+
+    find: Callable[[Fit, Seen], Iterator[Finding]]
+    price: Callable[[Fit, Seen], float] = lambda *_: 0.0
+
+
+LOOKS: dict[str, Look] = {
+    "notes": Look(_of_fit),
+    "symmetry": Look(symmetry),
+    "reach of latents": Look(reach),
+    "evidence for latents": Look(worth),
+    "what is known of latents": Look(informed, lambda _, seen: PROGRAMS * (seen.plain and not seen.on_host)),
+    "certainty of classes": Look(certainty, price_of_certainty),
+    "correlation between latents": Look(correlation),
+    "effective parameters": Look(flexibility, lambda fit, seen: PROGRAMS * (fit.at_rows.by_data and not seen.on_host)),
+    "data drawn anew": Look(_of_statistics, lambda fit, _: 2 * PROGRAMS * bool(_with_statistics(fit))),
+    "q against the posterior": Look(importance, price_of_draws),
+    "rows left out": Look(_left_out, lambda *_: 3 * PROGRAMS),
+    "mixture against one Gaussian": Look(one_gaussian, price_of_one),
 }
-"""What is looked at, the cheapest first, and seconds that have to be left for it: there is always time for some."""
+"""What is looked at, in the order in which it is told and paid for; what costs nothing is always made."""
 
 
-# Looking at a fit: the curvature of its evidence, and everything else, the cheapest first.
+# Looking at a fit: the curvature of its evidence, and everything else that a tenth of the fit pays for.
 #
-# It takes two seconds, or a tenth of what the fit took if that is more, and never more than some seconds: what
-# there was no time for is named. With `diagnose = full` nothing is left out.
-
-LEAST, MOST, SHARE = 2.0, 4.0, 0.1
-"""Seconds after which nothing else is begun, at least and at most, and as a share of those of the fit."""
+# What costs more is made when it is asked for, by `fit.diagnose(data)` or `diagnose = full`, and named until then.
 
 TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
 """What a look may end in, at models that nobody has thought of."""
 
 
 def inspect(fit: Fit, ended: Ended) -> Inspection:
-    """All that there is time for."""
-    data = fit.standardised.removed(ended.data)
-    begun, full = time.perf_counter(), fit.options.diagnose == "full"
-    seconds = np.inf if full else min(max(LEAST, SHARE * fit.seconds), MOST)
+    """All that is affordable."""
+    seen, paid = Seen(fit, fit.standardised.removed(ended.data)), affordable(fit)
     edges = list(at_edges(fit))
     errors, lacking, findings = {}, "", [finding for finding, _ in edges]
-    left: list[str] = []
-    silent: list[str] = []
+    left, failed, silent = list[str](), list[str](), list[str]()
     quiet = np.errstate(all="ignore")  # of evidences that are not finite
     with precision(fit.options.dtype), on_device(fit.options.device), machine_for(fit.rows), quiet:
         try:
-            found = _curvature(fit, ended, seconds)
+            found = _curvature(fit, ended)
             errors = natural_errors(fit.program.parameters, found, as_arrays(dict(ended.learnt), fit.options.dtype))
             findings += of_curvature(found, {name for _, names in edges for name in names})
         except Unknown as reason:
             lacking = str(reason)
-        for name, (look, price) in LOOKS.items():
-            if name == "q against the posterior" and fit.choice.exact:
-                continue  # it is the posterior
-            if time.perf_counter() - begun + price > seconds:
-                (silent if kept_from(fit, name) else left).append(name)
-                continue
+        for name, look in LOOKS.items():
             try:
-                seen = list(look(fit, data))
-                findings += seen
-                silent += [] if seen else [name]
+                price = look.price(fit, seen)
+                if price > paid:
+                    (silent if kept_from(fit, name) else left).append(name)
+                    continue
+                told = list(look.find(fit, seen))
             except TROUBLE as problem:  # a summary is worth more than a look at it
-                left.append(f"{name} ({described(problem)[:100]})")
-    return Inspection(errors, lacking, (*judged(fit, findings), *skipped(fit, silent)), tuple(left))
+                failed.append(f"{name} ({described(problem)[:100]})")
+                continue
+            paid -= price
+            findings += told
+            silent += [] if told else [name]
+    return Inspection(errors, lacking, (*judged(fit, findings), *skipped(fit, silent)), tuple(left), tuple(failed))
 
 
-def _curvature(fit: Fit, ended: Ended, seconds: float) -> Curvature:
+def _curvature(fit: Fit, ended: Ended) -> Curvature:
     """Raises Unknown."""
     if not ended.learnt:
         raise Unknown("nothing was learnt")
@@ -237,5 +245,8 @@ def _curvature(fit: Fit, ended: Ended, seconds: float) -> Curvature:
     if ended.profile is None:
         how = f"{fit.choice.optimizer} moves q and parameters together"
         raise Unknown(f"{how}, so that the bound at the best q of other parameters is not known")
+    evaluations = 1 + sum(np.size(each) for each in ended.learnt.values())
+    if not allows_errors(fit, evaluations):
+        raise Unknown(f"they take {evaluations} evaluations of the evidence; ask for diagnose = full")
     learnt, bound = as_arrays(dict(ended.learnt), fit.options.dtype), None if fit.program.sampled else ended.bound
-    return curvature(fit.program, ended.profile(), learnt, bound, fit.rows, seconds)
+    return curvature(fit.program, ended.profile(), learnt, bound, fit.rows)

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from scipy.special import ndtr
 from scipy.stats import kstest
 
-from gpdsl.data import Data
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
+from gpdsl.results.criticism.seen import LARGEST, Seen
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -33,17 +33,14 @@ COUNTED = {
 }
 """Laws of counts whose mean leaves their variance no freedom, and what has some."""
 
-LARGEST = 3000
-"""Values of which the matrix is inverted once more."""
 
-
-def flexibility(fit: Fit, data: Data) -> Iterator[Finding]:
+def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
-    values = sum(int(np.sum(known)) for known in data.observed.values())
+    values = sum(int(np.sum(known)) for known in seen.data.observed.values())
     if fit.at_rows.by_data:
         if values > LARGEST:
             return
-        inverses = list(fit.at_rows.inverses())
+        inverses = list(seen.inverses())
         yield _used(sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), values, "")
         yield _calibrated(np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses]))
     elif fit.posterior and fit.choice.posterior in ONE_GAUSSIAN and not fit.program.inner:

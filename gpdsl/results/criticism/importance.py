@@ -31,6 +31,8 @@ from gpdsl.program.rows import Scope, row_count
 from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
+from gpdsl.results.criticism.price import PROGRAMS
+from gpdsl.results.criticism.seen import Seen
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -43,20 +45,27 @@ MUCH = 1.0
 FEW_ROWS, EACH = 0.5, 0.05
 """Nats, and nats of each row, that are too many whatever k is: Gaussians that are right are a tenth of that below."""
 
-NUMBERS = 50_000_000
+NUMBERS = 500_000_000
 """Rows times values of latents times draws beyond which it takes too long."""
 
 
-def importance(fit: Fit, data: Data) -> Iterator[Finding]:
-    """Pareto's k of one Gaussian as posterior, and the gap of its bound."""
-    program, family = fit.program, fit.choice.posterior
-    if fit.options.beta != 1:
-        return  # q is not meant to be the posterior
-    if not (fit.at_rows.whitened and fit.posterior) or family not in ONE_GAUSSIAN or program.opaque:
-        return
-    drawn = _drawn(fit)
+def price_of_draws(fit: Fit, seen: Seen) -> float:
+    """What `importance` costs: nothing where it has nothing to say."""
+    return 2 * PROGRAMS if _weighs(fit, seen) else 0.0
+
+
+def _weighs(fit: Fit, seen: Seen) -> bool:
+    """Whether q is one Gaussian of whitened values that is meant to be the posterior, and is not exact, and small."""
+    if fit.choice.exact or fit.options.beta != 1 or fit.program.opaque or not (fit.at_rows.whitened and fit.posterior):
+        return False
     size = sum(int(np.prod(q.mean.shape)) for q in fit.posterior)
-    if drawn is None or DRAWS * size * data.rows > NUMBERS * 10:
+    return fit.choice.posterior in ONE_GAUSSIAN and DRAWS * size * seen.data.rows <= NUMBERS
+
+
+def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:
+    """Pareto's k of one Gaussian as posterior, and the gap of its bound."""
+    drawn, data = _drawn(fit) if _weighs(fit, seen) else None, seen.data
+    if drawn is None:
         return
     ratios = _likelihoods(fit, data, drawn[0]) + drawn[1]
     if not np.isfinite(ratios).all():
@@ -73,32 +82,45 @@ def importance(fit: Fit, data: Data) -> Iterator[Finding]:
     )
 
 
-def _drawn(fit: Fit) -> tuple[list[Float[np.ndarray, "draws 1 latents M"]], Float[np.ndarray, " draws"]] | None:
-    """Draws of all whitened values, and log N(w; 0, I) - log q(w); None where q has no density."""
-    rng, white = np.random.default_rng(0), []
-    ratio = np.zeros(DRAWS)
-    common = fit.posterior[0].root.shape[-1]
-    together = rng.standard_normal((DRAWS, common)) if not fit.at_rows.independent else None
-    if together is not None:
-        root = np.concatenate([np.reshape(q.root[0], (-1, common)) for q in fit.posterior])
-        if root.shape[0] != root.shape[1]:
-            return None
-        ratio += 0.5 * np.sum(together**2, axis=1) + np.linalg.slogdet(root)[1]
+def divergence(fit: Fit) -> float:
+    """KL(q | N(0, I)) of one Gaussian of whitened values: of each latent, or of all together."""
+    total = -sum(_log_det(root) for root in _roots(fit))
     for q in fit.posterior:
         mean, root = np.asarray(q.mean[0], float), np.asarray(q.root[0], float)
+        total += 0.5 * (np.sum(mean**2) + np.sum(root**2) - mean.size)
+    return float(total)
+
+
+def _roots(fit: Fit) -> list[np.ndarray]:
+    """Of the covariances of independent sets of whitened values."""
+    if not fit.at_rows.independent:
+        return [np.concatenate([np.reshape(q.root[0], (-1, q.root.shape[-1])) for q in fit.posterior])]
+    return [np.asarray(each, float) for q in fit.posterior for each in q.root[0]]
+
+
+def _log_det(root: np.ndarray) -> float:
+    return float(np.sum(np.log(np.abs(root))) if root.shape[1] == 1 else np.linalg.slogdet(root)[1])
+
+
+def _drawn(fit: Fit) -> tuple[list[Float[np.ndarray, "draws 1 latents M"]], Float[np.ndarray, " draws"]] | None:
+    """Draws of all whitened values, and log N(w; 0, I) - log q(w); None where q has no density."""
+    rng, white, roots = np.random.default_rng(0), list[np.ndarray](), _roots(fit)
+    common = fit.posterior[0].root.shape[-1]
+    together = None if fit.at_rows.independent else rng.standard_normal((DRAWS, common))
+    if together is not None and len(roots[0]) != common:
+        return None
+    ratio = np.full(DRAWS, sum(map(_log_det, roots)))
+    for q in fit.posterior:
+        mean, root = np.asarray(q.mean[0], float), np.asarray(q.root[0], float)
+        normals = rng.standard_normal((DRAWS, *mean.shape)) if together is None else together
+        ratio += 0.5 * np.sum(normals**2, axis=(1, 2)) if together is None else 0.0
         if together is not None:
             moved = np.einsum("jmd,sd->sjm", root, together)
-        elif root.shape[-1] == 1:
-            normals = rng.standard_normal((DRAWS, *mean.shape))
-            moved = normals * root[..., 0]
-            ratio += 0.5 * np.sum(normals**2, axis=(1, 2)) + np.sum(np.log(np.abs(root)))
         else:
-            normals = rng.standard_normal((DRAWS, *mean.shape))
-            moved = np.einsum("jmd,sjd->sjm", root, normals)
-            ratio += 0.5 * np.sum(normals**2, axis=(1, 2)) + np.sum(np.linalg.slogdet(root)[1])
+            moved = normals * root[..., 0] if root.shape[-1] == 1 else np.einsum("jmd,sjd->sjm", root, normals)
         white.append((mean + moved)[:, None])
         ratio -= 0.5 * np.sum((mean + moved) ** 2, axis=(1, 2))
-    return white, ratio
+    return white, ratio if together is None else ratio + 0.5 * np.sum(together**2, axis=1)
 
 
 def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndarray, " draws"]:

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """Standard errors of learnt parameters in their domains, infinite where the data leave them open; or why there are
-    none, in words; and everything that was looked at. `left` are names of what there was no time for."""
+    none, in words; and everything that was looked at. `left` are names of looks that cost too much to be made without
+    being asked for, `failed` those that ended in an error, with what it says."""
 
     errors: Mapping[str, np.ndarray]
     lacking: str
     findings: tuple[Finding, ...] = ()
     left: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @property
     def of_parameters(self) -> tuple[Finding, ...]:
@@ -45,7 +47,8 @@ class Inspection:
         """As plain values, for a file."""
         errors = {name: [_plain(each) for each in np.ravel(value)] for name, value in self.errors.items()}
         findings = [[_plain(each) for each in astuple(finding)] for finding in self.findings]
-        return {"errors": errors, "lacking": self.lacking, "findings": findings, "left": list(self.left)}
+        looks = {"left": list(self.left), "failed": list(self.failed)}
+        return {"errors": errors, "lacking": self.lacking, "findings": findings, **looks}
 
     @classmethod
     def of_plain(cls, said: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Inspection:
@@ -57,7 +60,8 @@ class Inspection:
         if any(np.any(np.isnan(each)) or np.any(each < 0) for each in errors.values()):
             raise ValueError("a standard error is below 0")
         findings = tuple(_finding(*each) for each in said["findings"])
-        return cls(errors, str(said["lacking"]), findings, tuple(map(str, said["left"])))
+        looks = tuple(map(str, said["left"])), tuple(map(str, said.get("failed", ())))
+        return cls(errors, str(said["lacking"]), findings, *looks)
 
 
 def _plain(value: Any) -> Any:

@@ -16,25 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from gpdsl.data import Data, some_rows
-from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.unrelated_rows import value_of_nothing
-from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Values, every_point
-from gpdsl.program.cache import jit
-from gpdsl.program.evaluation import functionals_at
-from gpdsl.program.groups import Group, kernel_values
-from gpdsl.program.program import make_rows
-from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.flexibility import FEW
+from gpdsl.results.criticism.importance import divergence
+from gpdsl.results.criticism.price import PROGRAMS
+from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.density import log_predictive
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
-
-ROWS, VALUES = 60, 600
-"""Rows looked at, spread at random, and values of all latents there at most."""
 
 WEAK = 2.0
 """Nats of evidence below which latents may be chance: in 40 data sets of noise kernels with two learnt parameters found
@@ -53,22 +44,20 @@ LEVEL = 0.05
 SMOOTH = 1e-8
 """Share of the largest variance below which a direction is rounding."""
 
-MOST = 1000
-"""Rows whose probabilities are looked at."""
-
 CERTAIN, WIDE = 0.9, 5.0
 """Share of the deviance that is explained, and prior standard deviation of a latent, from which classes are apart."""
 
 
-def worth(fit: Fit, data: Data) -> Iterator[Finding]:
+def worth(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The evidence beside that of a model in which rows have nothing to do with each other."""
-    program, values = fit.program, sum(int(np.sum(known)) for known in data.observed.values())
+    program, data = fit.program, seen.data
+    values = sum(int(np.sum(known)) for known in data.observed.values())
     latent = program.groups and not (program.inner or any(group.per_row for group in program.groups))
     if not latent or values <= FEW or fit.options.beta != 1 or fit.settings is not None or fit.no_bound:
         return
     bijectors, held = program.parameters.bijectors, program.parameters.held
     start = {n: np.asarray(bijectors[n].inverse(v)) for n, v in fit.parameters.items() if n not in held}
-    nothing = value_of_nothing(program, make_rows(program, fit.standardised.applied(data)), start, priors=False)
+    nothing = value_of_nothing(program, seen.rows, start, priors=False)
     if nothing is None:
         return
     gain = float(fit.log_evidence_bound + np.sum(fit.standardised.log_jacobian(data.observed)) - nothing)
@@ -83,19 +72,14 @@ def worth(fit: Fit, data: Data) -> Iterator[Finding]:
     )
 
 
-def informed(fit: Fit, data: Data) -> Iterator[Finding]:
+def informed(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """How much is known of each latent, and which are known together alone."""
     program = fit.program
-    plain = not (program.inner or program.fields) and all(_single(group) for group in program.groups)
-    if not program.groups or not plain or fit.options.drawn or len(fit.weights) > 1:
+    if not seen.plain or fit.options.drawn or len(fit.weights) > 1 or len(seen.some) < FEW:
         return
     if not (fit.at_rows.whitened or fit.at_rows.by_data):
         return
-    count = min(ROWS, data.rows, VALUES // program.latents)
-    if count < FEW:
-        return
-    some = data.take(some_rows(data.rows, count))
-    prior, posterior = _priors(fit, some), _posteriors(fit, some)
+    prior, posterior = seen.prior, seen.posterior
     known = {each: _best_known(prior[each], posterior[each, each]) for each in prior}
     names = {each: program.latent_names[each] for each in prior}
     silent = [each for each in known if known[each] < SILENT]
@@ -111,40 +95,6 @@ def informed(fit: Fit, data: Data) -> Iterator[Finding]:
         f"leave {quoted} out, or ask whether the likelihood reads it where there are rows",
     )
     yield from _apart(prior, posterior, names)
-
-
-def _single(group: Group) -> bool:
-    """Whether rows read the values of latents at one place each, and no sums of them."""
-    return not group.per_row and len(group.readings.all) == 1 and len(group.readings.basis) == 1
-
-
-def _priors(fit: Fit, data: Data) -> dict[int, Float[np.ndarray, "rows rows"]]:
-    """Of each latent, by its column."""
-    program = fit.program
-    found: dict[int, Float[np.ndarray, "rows rows"]] = {}
-    rows = make_rows(program, fit.standardised.applied(data))
-    for group in program.groups:
-        points = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)), float)
-
-        def matrices(parameters: dict, at: np.ndarray, group: Group = group) -> list:
-            kernel = kernel_values(program.evaluator, group, parameters, at.shape[-1])
-            of = lambda k: covariance(group.form, [a[k] for a in kernel.arguments], Values(at))  # type: ignore[arg-type]  # noqa: E731
-            return [kernel.scale[j] * of(min(j, group.factors - 1)) for j in range(group.size)]
-
-        each = jit(matrices, brief=True)(*as_arrays((dict(fit.parameters), points), fit.options.dtype))
-        found |= {group.start + j: np.asarray(matrix, float) for j, matrix in enumerate(each)}
-    return found
-
-
-def _posteriors(fit: Fit, data: Data) -> dict[tuple[int, int], Float[np.ndarray, "rows rows"]]:
-    """Covariances of two latents, by their columns, but for those that are 0."""
-    program = training(fit.program, dense=True)
-    blocks = fit.at_rows.blocks(program, fit.beliefs(data, program=program).rows, data.rows)
-    return {
-        (a, b): np.asarray(block.covariance[0][i, :, j, :], float)
-        for block in blocks
-        for (i, a), (j, b) in itertools.product(enumerate(block.columns), repeat=2)
-    }
 
 
 def _best_known(prior: Float[np.ndarray, "n n"], posterior: Float[np.ndarray, "n n"]) -> float:
@@ -199,21 +149,18 @@ def _apart(
     )
 
 
-def certainty(fit: Fit, data: Data) -> Iterator[Finding]:
+def certainty(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Classes that the latents tell without remainder, so that only the prior holds the size of the latents."""
-    program, declared = fit.program, fit.program.declarations
-    outputs = declared.outputs.values()
-    classes = bool(outputs) and all(each.label is not None or each.kind == "binary" for each in outputs)
-    free = fit.parameters.keys() - program.parameters.held.keys() - program.priors.keys()
-    if not classes or not free or fit.settings is not None or program.opaque or program.inner or not program.groups:
+    program, data = fit.program, seen.data
+    nothing = sum(_of_shares(data.outputs[name], data.observed[name]) for name in program.declarations.outputs)
+    if not _has_free_classes(fit) or not nothing or data.rows < FEW:
         return
-    some = data.take(some_rows(data.rows, MOST))
-    nothing = sum(_of_shares(some.outputs[name], some.observed[name]) for name in declared.outputs)
-    if not nothing or data.rows < FEW:
-        return
-    explained = 1.0 - float(np.sum(log_predictive(fit.beliefs(some, likelihoods=True)))) / nothing
-    kernels = [kernel_values(program.evaluator, group, fit.parameters, 1) for group in program.groups]  # type: ignore[arg-type]
-    widest = float(np.sqrt(max(np.max(np.asarray(each.scale)) for each in kernels)))
+    if _is_bounded(fit):  # the expected log likelihood under q
+        likely = float(fit.log_evidence_bound) + divergence(fit)
+    else:
+        likely = float(np.sum(log_predictive(fit.beliefs(data, likelihoods=True))))
+    explained = 1.0 - likely / nothing
+    widest = float(np.sqrt(max(np.max(seen.scale(number)) for number in range(len(program.groups)))))
     yield Finding(
         "certainty of classes",
         explained,
@@ -222,6 +169,26 @@ def certainty(fit: Fit, data: Data) -> Iterator[Finding]:
         "the classes are apart, so that the data bound the size of the latents from below alone, and probabilities are "
         "near 0 and 1 beyond what they can tell: give the variance of the kernel a prior",
     )
+
+
+def price_of_certainty(fit: Fit, _: Seen) -> float:
+    """What `certainty` costs."""
+    return PROGRAMS * (_has_free_classes(fit) and not _is_bounded(fit))
+
+
+def _has_free_classes(fit: Fit) -> bool:
+    """Whether all outputs are classes, and a parameter without a prior was learnt with latents."""
+    program, outputs = fit.program, fit.program.declarations.outputs.values()
+    classes = bool(outputs) and all(each.label is not None or each.kind == "binary" for each in outputs)
+    free = fit.parameters.keys() - program.parameters.held.keys() - program.priors.keys()
+    plain = fit.settings is None and not program.opaque and not program.inner
+    return classes and bool(free) and plain and bool(program.groups)
+
+
+def _is_bounded(fit: Fit) -> bool:
+    """Whether q is one Gaussian of whitened values, and its bound is that of the evidence."""
+    whitened = fit.at_rows.whitened and bool(fit.posterior) and not fit.options.drawn and len(fit.weights) == 1
+    return whitened and fit.options.beta == 1 and bool(np.isfinite(fit.log_evidence_bound))
 
 
 def _of_shares(values: np.ndarray, observed: np.ndarray) -> float:

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from gpdsl.data import Data
-from gpdsl.inference.bound import by_reading, views
-from gpdsl.inference.estimators.expected_log_likelihood import log_density
-from gpdsl.inference.log_joint import of_model
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.posteriors.features import Features
-from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.unrelated_rows import missing_level
-from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, has_white
-from gpdsl.kernels.functionals import Values, every_point
-from gpdsl.program.cache import jit
-from gpdsl.program.evaluation import functionals_at
+from gpdsl.inference.unrelated_rows import bends, missing_level
+from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
 from gpdsl.program.groups import Group, kernel_values
-from gpdsl.program.program import Program, make_rows
-from gpdsl.program.reuse import shapes_of
-from gpdsl.program.rows import Scope
-from gpdsl.program.white import training
+from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.flexibility import spreading
+from gpdsl.results.criticism.price import PROGRAMS
+from gpdsl.results.criticism.seen import Seen
 from gpdsl.symbolic.coupling import mirrored
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
-
-ROWS = 300
-"""Rows looked at: next to each other for neighbours, spread for the ends."""
 
 STRANGERS, ALIKE = 0.1, 0.9995
 """Correlation of a row with that most like it, in the middle of all rows, below which a latent is noise to them; that
@@ -44,6 +31,9 @@ of the rows least alike above which it is a constant."""
 
 IGNORED = 0.5
 """Correlation between latents from which leaving it out makes a posterior too narrow, by a seventh and more."""
+
+STEP, LEAST = 0.01, 1e-3
+"""Of differences of the log likelihood, in deviations of a latent, of which the least is a share of the largest."""
 
 LARGEST, WORSE = 400, 1.0
 """Whitened values up to which one Gaussian across all is soon found, and nats by which a mixture may be below it."""
@@ -55,7 +45,7 @@ of images, some may vary little and mean it."""
 BY_DISTANCE = {"RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic"}
 
 
-def symmetry(fit: Fit, _: Data) -> Iterator[Finding]:
+def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
     """Signs that no density can tell."""
     if fit.program.fields or not fit.program.groups:
         return
@@ -81,12 +71,23 @@ def symmetry(fit: Fit, _: Data) -> Iterator[Finding]:
         )
 
 
-def one_gaussian(fit: Fit, data: Data) -> Iterator[Finding]:
-    """The bound of the Gaussian that a plan takes by itself, at the parameters and inducing points of a mixture."""
+def price_of_one(fit: Fit, _: Seen) -> float:
+    """What `one_gaussian` costs: a fit."""
+    return 4 * PROGRAMS * _may_be_one(fit)
+
+
+def _may_be_one(fit: Fit) -> bool:
+    """Whether the posterior is a mixture beside which one Gaussian is soon found."""
     program = fit.program
     plain = fit.options.beta == 1 and not (fit.choice.batch or program.sampled or program.opaque or program.inner)
     values = sum(int(np.prod(q.mean.shape[1:])) for q in fit.posterior)
-    if not fit.choice.posterior.startswith("mixture") or not plain or values > LARGEST or not np.isfinite(fit.elbo):
+    mixture = fit.choice.posterior.startswith("mixture")
+    return mixture and plain and values <= LARGEST and bool(np.isfinite(fit.elbo))
+
+
+def one_gaussian(fit: Fit, seen: Seen) -> Iterator[Finding]:
+    """The bound of the Gaussian that a plan takes by itself, at the parameters and inducing points of a mixture."""
+    if not _may_be_one(fit):
         return
     from gpdsl.results.fitting import fit_model
 
@@ -94,7 +95,7 @@ def one_gaussian(fit: Fit, data: Data) -> Iterator[Finding]:
     options = Options(
         inducing=inducing, dtype=fit.options.dtype, seed=fit.options.seed, diagnose="no", fixed=tuple(fit.parameters)
     )
-    single = fit_model(fit.model, data, fit.columns, None, False, options, start=fit)
+    single = fit_model(fit.model, seen.data, fit.columns, None, False, options, start=fit)
     gap = float(single.log_evidence_bound - fit.log_evidence_bound)
     yield Finding(
         "mixture against one Gaussian",
@@ -107,22 +108,17 @@ def one_gaussian(fit: Fit, data: Data) -> Iterator[Finding]:
     )
 
 
-def correlation(fit: Fit, data: Data) -> Iterator[Finding]:
+def correlation(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Correlation between latents that are independent in q, by the curvature of the log likelihood at its mean.
 
     Of whitened values w_a and w_b with the roots R of their covariances in q, R_a' C R_b has the correlations as its
     singular values, with C = -Phi_a' diag(d^2 log p / df_a df_b) Phi_b.
     """
-    program = fit.program
-    if not program.mixing or not fit.at_rows.independent or program.opaque or data.rows > 10 * ROWS:
-        return
-    if fit.choice.posterior.startswith("mixture"):
-        return
-    found, names = _correlations(fit, data)
+    found = _correlations(fit, seen) if seen.compares and not fit.program.opaque else None
     if found is None:
         return
     a, b = np.unravel_index(int(np.argmax(found)), found.shape)
-    most = float(min(found[a, b], 1.0))
+    most, names = float(min(found[a, b], 1.0)), [n for group in fit.program.groups for n in _names(fit, group)]
     yield Finding(
         "correlation between latents",
         most,
@@ -132,78 +128,49 @@ def correlation(fit: Fit, data: Data) -> Iterator[Finding]:
     )
 
 
-def _correlations(fit: Fit, data: Data) -> tuple[np.ndarray | None, list[str]]:
-    """The largest correlation of each two latents, and the names of all."""
-    program = training(fit.program, dense=True)
-    rows = as_arrays(make_rows(program, fit.standardised.applied(data)), fit.options.dtype)
-    parameters, inducing = as_arrays((dict(fit.parameters), list(fit.inducing)), fit.options.dtype)
-    beliefs = fit.beliefs(data, program=program)
-
-    def compute(parameters: dict, inducing: list, rows: object, mean: Array) -> tuple[list[Array], Array]:
-        seen = views(program, parameters, inducing, rows, False, fit.jitter)  # type: ignore[arg-type]
-        phis = []
-        for view in seen:
-            if not isinstance(view.features, Features):
-                return [], mean
-            wide = jnp.broadcast_to(view.features.phi, (view.group.size, *view.features.phi.shape[1:]))
-            scaled = jnp.sqrt(view.kernel.scale)[:, None, None] * wide
-            columns = [by_reading(view.group, scaled[None, :, :, m])[0] for m in range(scaled.shape[-1])]
-            phis.append(jnp.stack(columns, axis=-1))  # [columns, rows, M]
-
-        def slope(at: Array) -> Array:
-            total = lambda f: jnp.sum(log_density(program, Scope(parameters, rows, f[None, None]), (1, 1, len(at))))  # type: ignore[arg-type]  # noqa: E731
-            return jax.grad(total)(at)
-
-        units = jnp.eye(mean.shape[1], dtype=mean.dtype)
-        bends = [jax.jvp(slope, (mean,), (jnp.broadcast_to(unit, mean.shape),))[1] for unit in units]
-        return phis, jnp.stack(bends)
-
-    phis, bends = jit(compute, brief=True)(parameters, inducing, rows, beliefs.marginals.mean[0])
-    if not phis:
-        return None, []
-    roots, own, names = [], [], []
-    every = np.concatenate([np.asarray(each, float) for each in phis]) if _even(phis) else None
-    if every is None:
-        return None, []
-    for group, q in zip(program.groups, fit.posterior, strict=True):
-        for number in range(group.size):
-            roots.append(_square(np.asarray(q.root[0, number], float)))
-            own.append([group.start + r * group.size + number for r in range(len(group.readings.all))])
-            names.append(program.latent_names[group.start + number])
-    curved = np.asarray(bends, float)
-    found = np.zeros((len(own), len(own)))
-    for a in range(len(own)):
-        for b in range(a):
-            cross = sum(np.einsum("nm,n,nk->mk", every[i], curved[i, :, j], every[j]) for i in own[a] for j in own[b])
-            found[a, b] = np.linalg.norm(roots[a].T @ cross @ roots[b], 2)
-    return found, names
+def _names(fit: Fit, group: Group) -> list[str]:
+    """Of the latents of a group."""
+    return [fit.program.latent_names[group.start + number] for number in range(group.size)]
 
 
-def _even(phis: list[Array]) -> bool:
-    """Whether all groups have as many inducing values."""
-    return len({each.shape[-1] for each in phis}) == 1
+def _correlations(fit: Fit, seen: Seen) -> Float[np.ndarray, "latents latents"] | None:
+    """The largest correlation of each two latents; None where the log density cannot be had."""
+    program, rows = fit.program, seen.data.rows
+    loaded: list[dict[int, np.ndarray]] = []  # of each latent sqrt(scale) Phi R, by the column of a reading
+    mean, spread = np.zeros((2, rows, program.latents))
+    for number, (group, q) in enumerate(zip(program.groups, fit.posterior, strict=True)):
+        at = [f"reading {reading}" for reading in range(len(group.readings.all))]
+        phis = [[seen.features(number, which, each) for each in at] for which in range(group.factors)]
+        for j, scale in enumerate(np.sqrt(seen.scale(number))):
+            loaded.append({})
+            for reading, own in enumerate(phis[min(j, group.factors - 1)]):
+                phi = scale * own
+                column = group.start + reading * group.size + j
+                loaded[-1][column] = root = phi @ np.asarray(q.root[0, j], float)
+                mean[:, column] = phi @ np.asarray(q.mean[0, j], float)
+                spread[:, column] = np.sqrt(np.sum(root**2, axis=1))
+    step = STEP * np.maximum(spread, LEAST * np.max(spread, axis=0))
+    bent = bends(program, seen.rows, fit.parameters, mean, step)
+    if bent is None:
+        return None
+    found = np.zeros((len(loaded), len(loaded)))
+    for a, b in itertools.combinations(range(len(loaded)), 2):
+        parts = itertools.product(loaded[a].items(), loaded[b].items())
+        cross = sum((f.T * bent[i, j]) @ g for (i, f), (j, g) in parts)
+        found[a, b] = np.linalg.norm(cross, 2)
+    return found
 
 
-def _square(root: np.ndarray) -> np.ndarray:
-    """A root of deviations alone as a matrix."""
-    return np.diag(root[:, 0]) if root.shape[1] == 1 else root
-
-
-def reach(fit: Fit, data: Data) -> Iterator[Finding]:
+def reach(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """How alike a latent is at rows next to each other, and at those far apart: by its kernel, whatever that is."""
-    program = fit.program
-    rows = make_rows(program, fit.standardised.applied(data))
-    rng = np.random.default_rng(0)
-    for place, group in enumerate(program.groups):
-        if group.per_row or has_white(group.form) or not set(group.inputs) <= rows.inputs.keys():
+    for number, group in enumerate(fit.program.groups):
+        if not seen.reaches(group):
             continue
-        points = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)), float)
-        points = points[rng.permutation(len(points))[: 20 * ROWS]]
-        yield from _overlooked(fit, group, points, data)
-        near, far = (_correlated(fit, place, each) for each in (_neighbours(points), points[:ROWS]))
-        for number, name in enumerate(group.names if group.factors > 1 else group.names[:1]):
-            which = sum(member.count for member in group.members[:number])
-            yield from _reaches(name, near[which], far[which], group.form, program)
+        yield from _overlooked(fit, group, seen.points(group), seen.data)
+        near, far = (_correlated(seen.covariances(number, each, each)) for each in ("near", "far"))
+        for j, name in enumerate(group.names if group.factors > 1 else group.names[:1]):
+            which = sum(member.count for member in group.members[:j])
+            yield from _reaches(name, near[which], far[which], group.form, fit.program)
 
 
 def _overlooked(fit: Fit, group: Group, points: Float[np.ndarray, "n d"], data: Data) -> Iterator[Finding]:
@@ -233,28 +200,8 @@ def _has_lengths(fit: Fit, group: Group, columns: int) -> bool:
     return any(each.ndim > 1 for each in found)
 
 
-def _neighbours(points: np.ndarray) -> np.ndarray:
-    """The points next to one of them, itself first, in units of each column's spread."""
-    spread = np.std(points, axis=0)
-    apart = np.sum(((points - points[0]) / np.where(spread > 0, spread, 1.0)) ** 2, axis=1)
-    return points[np.argsort(apart, kind="stable")[:ROWS]]
-
-
-def _correlated(fit: Fit, place: int, points: np.ndarray) -> Float[np.ndarray, "factors n n"]:
-    """Prior correlations of each of a group's kernels."""
-
-    def make(program: Program) -> Callable[..., Array]:
-        group = program.groups[place]
-
-        def matrices(parameters: dict[str, Array], at: Array) -> Array:
-            kernel = kernel_values(program.evaluator, group, parameters, at.shape[-1])
-            each = [covariance(group.form, [a[k] for a in kernel.arguments], Values(at)) for k in range(group.factors)]
-            return jnp.stack(each)
-
-        return jit(matrices, brief=True)
-
-    given = as_arrays((dict(fit.parameters), points), fit.options.dtype)
-    found = np.asarray(of_model(fit.program, make, "correlations", place, shapes_of(given))(*given), float)
+def _correlated(found: Float[np.ndarray, "factors n n"]) -> Float[np.ndarray, "factors n n"]:
+    """Correlations of covariances."""
     sds = np.sqrt(np.maximum(np.einsum("knn->kn", found), 1e-300))
     return found / (sds[:, :, None] * sds[:, None, :])
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import Iterator
+from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.inference.diagnosis import Curvature
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.program.cache import precision
 from gpdsl.results.criticism import findings
 from gpdsl.results.criticism.finding import Finding
-from gpdsl.results.criticism.findings import LOOKS, Diagnosis
-from gpdsl.results.criticism.inspected import of_curvature
+from gpdsl.results.criticism.findings import Diagnosis, Look
+from gpdsl.results.criticism.inspected import Inspection, of_curvature
+from gpdsl.results.criticism.price import EVALUATIONS, MOST, SPEED, affordable, allows_errors
 
 RNG = np.random.default_rng(3)
 X = np.linspace(0, 6, 40)
 CURVE = {"x": X, "y": np.sin(2 * X) + 0.2 * RNG.standard_normal(40)}
+ONE = {"x": [0.0], "y": [1.0]}
 COUNTS = {"x": X, "y": RNG.poisson(3.0 * RNG.gamma(0.5, 2.0, 40))}
 TEXT = "input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF({ell}))\ny ~ {law}\n"
 
@@ -91,29 +96,98 @@ def test_overdispersed_counts_are_told_from_a_short_length_scale() -> None:
     assert "overdispersion" in found.remedy and "NegativeBinomial" in found.remedy
 
 
-def test_costly_looks_come_last_and_free_ones_are_never_left_out() -> None:
-    prices = [price for _, price in LOOKS.values()]
-    assert prices == sorted(prices) and prices[0] == prices[4] == -np.inf
+def look(price: float, seen: list[str], name: str) -> Look:
+    """One that says nothing, and leaves its name."""
+
+    def find(*_: object) -> Iterator[Finding]:
+        seen.append(name)
+        yield from ()
+
+    return Look(find, lambda *_: price)
 
 
-def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two seconds, of looks that take 0.9 each; what has no price is looked at whenever its turn comes."""
-    fit = gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit({"x": [0.0], "y": [1.0]})
-    now, looked = [50.0], []
-
-    def look(name: str) -> Callable[..., list[Finding]]:
-        def found(*_: object) -> list[Finding]:
-            now[0] += 0.9
-            looked.append(name)
-            return []
-
-        return found
-
-    prices = {"a": -np.inf, "b": 0.0, "dear": 0.7, "c": 0.0, "late": 0.0, "free": -np.inf}
-    monkeypatch.setattr(findings, "LOOKS", {name: (look(name), price) for name, price in prices.items()})
-    monkeypatch.setattr(findings, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    assert fit.inspection.left == ("dear", "late")
+def test_what_is_not_affordable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two seconds; what costs nothing is looked at whenever its turn comes."""
+    fit, looked = gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit(ONE), list[str]()
+    prices = {"a": 0.0, "b": 0.9, "dear": 1.2, "c": 1.0, "late": 0.2, "free": 0.0}
+    monkeypatch.setattr(findings, "LOOKS", {name: look(price, looked, name) for name, price in prices.items()})
+    monkeypatch.setattr(findings, "affordable", lambda _: 2.0)
+    assert fit.inspection.left == ("dear", "late") and not fit.inspection.failed
     assert looked == ["a", "b", "c", "free"]
+
+
+def test_a_look_that_fails_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(*_: object) -> Iterator[Finding]:
+        raise ValueError("no such row")
+        yield
+
+    fit = gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit(ONE)
+    monkeypatch.setattr(
+        findings, "LOOKS", {**findings.LOOKS, "odd (one)": Look(find), "dear": Look(find, lambda *_: 9.0)}
+    )
+    found = fit.inspection
+    assert found.left[-1] == "dear" and found.failed == ("odd (one) (ValueError: no such row)",)
+    assert "could not be looked at: odd (one) (ValueError: no such row)" in fit.summary()
+    again = Inspection.of_plain(found.plain(), {})
+    assert (again.left, again.failed, again.findings) == (found.left, found.failed, found.findings)
+
+
+LEARNT = "param s2 : positive\nparam m : real\nlatent f(x) ~ GP(0, s2 * RBF({}))\ny ~ Poisson(exp(f + m))"
+
+
+def test_the_default_diagnosis_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program, and an evaluation of the evidence beside one for each parameter; of another fit no program."""
+    model = gpdsl.compile(f"input x : real\noutput y : count\n{LEARNT.format(0.71)}")
+    programs, evaluations, jit = [], [], jax.jit
+    for new in (True, False):
+        fit = model.fit({"x": X, "y": COUNTS["y"]})
+        ended = fit.inspected.ended
+        assert ended is not None and ended.profile is not None
+        with precision("float64"):
+            profile = ended.profile()
+        programs.clear()
+        monkeypatch.setattr(jax, "jit", lambda function, **more: programs.append(function) or jit(function, **more))
+        counted = lambda learnt, of=profile: evaluations.append(learnt) or of(learnt)  # noqa: E731
+        fit.inspected.ended = replace(ended, profile=lambda counted=counted: counted)
+        assert set(fit.standard_errors) == {"s2", "m"} and len(fit.inspection.findings) > 5
+        assert len(programs) == new
+        monkeypatch.undo()
+    assert len(evaluations) == 2 * (1 + 2)
+
+
+def test_what_is_looked_at_does_not_depend_on_the_clock() -> None:
+    model, data = gpdsl.compile(TEXT.format(kind="count", ell=1, law="Poisson(exp(f))")), {"x": X, "y": COUNTS["y"]}
+    fit = model.fit(data)
+    slow = replace(fit, seconds=1e4, inspected=replace(fit.inspected))
+    assert slow.inspection.findings == fit.inspection.findings and not fit.inspection.failed
+    assert (
+        slow.inspection.left == fit.inspection.left == ("data drawn anew", "q against the posterior", "rows left out")
+    )
+    full = model.fit(data, diagnose="full")
+    assert not full.inspection.left and len(full.inspection.findings) > len(fit.inspection.findings)
+
+
+def test_a_tenth_of_the_search_is_affordable_and_no_more_than_a_few_seconds() -> None:
+    """By steps and sizes: of 1000 rows and 200 inducing values, 2 * 5 * (1000 + 200) * 200^2 multiplications a step."""
+    fit = gpdsl.compile(TEXT.format(kind="count", ell=1, law="Poisson(exp(f))")).fit({"x": X, "y": COUNTS["y"]})
+    wide = Whitened(np.zeros((1, 1, 200)), np.zeros((1, 1, 200, 200)))
+
+    def seconds(steps: int) -> float:
+        return affordable(replace(fit, posterior=(wide,), rows=1000, history=np.zeros((steps, 3))))
+
+    assert fit.choice.optimizer == "natural"
+    assert seconds(50) == pytest.approx(0.1 * 50 * 5 * 2 * 1200 * 200**2 / SPEED)
+    assert seconds(10**6) == MOST
+    assert affordable(replace(fit, options=replace(fit.options, diagnose="full"))) == np.inf
+
+
+def test_many_parameters_have_standard_errors_where_the_search_took_long_or_they_are_asked_for() -> None:
+    fit = gpdsl.compile(TEXT.format(kind="count", ell=1, law="Poisson(exp(f))")).fit({"x": X, "y": COUNTS["y"]})
+    assert allows_errors(fit, EVALUATIONS) and not allows_errors(fit, EVALUATIONS + 1)
+    long = replace(fit, history=np.zeros((1000, 3)))
+    assert allows_errors(long, 100) and not allows_errors(long, 101)
+    assert not allows_errors(replace(fit, rows=10**9), 3)
+    assert allows_errors(replace(fit, options=replace(fit.options, diagnose="full")), 101)
 
 
 def test_effective_parameters_are_the_trace_of_what_the_data_took_from_the_prior() -> None:

@@ -10,6 +10,7 @@ import gpdsl
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
+from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import reach
 
 RNG = np.random.default_rng(8)
@@ -75,7 +76,9 @@ def test_columns_that_one_length_scale_overlooks_are_named(kernel: str, own: str
     data = {"x1": x[:, 0], "x2": x[:, 1], "z": z, "y": rng.standard_normal(30)}
     fit = gpdsl.compile(TWO.format(kernel=kernel, own=own)).fit(data, steps=3)
     with precision("float64"):
-        found = [each.said for each in reach(fit, fitted_rows(fit, data, "")) if each.name == "spread of columns"]
+        found = [
+            each.said for each in reach(fit, Seen(fit, fitted_rows(fit, data, ""))) if each.name == "spread of columns"
+        ]
     whole = f"`f` measures all columns by one length-scale, but {said}, which hardly counts beside it"
     assert found == ([whole] if said else [])
 

@@ -1,0 +1,217 @@
+"""What several looks at a fit read of it: its kernels at a few points, by one program, and all else in NumPy.
+
+A program of its own for each look would take longer to compile than most fits do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from gpdsl.data import Data, some_rows
+from gpdsl.inference.posteriors.features import prior_covariances
+from gpdsl.inference.posteriors.on_host import Covariances, Matrix, Told, features
+from gpdsl.inference.posteriors.posterior import few_sizes, filled_up
+from gpdsl.inference.problem import as_arrays
+from gpdsl.kernels.form import has_white
+from gpdsl.kernels.functionals import Values, every_point
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.kept import on_use
+from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
+from gpdsl.program.white import training
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+NEAR = 300
+"""Rows next to each other, and rows anywhere, at which a kernel is looked at."""
+
+ROWS, VALUES = 60, 600
+"""Rows at which the posterior is looked at, spread at random, and values of all latents there at most."""
+
+LARGEST = 3000
+"""Values that a posterior is over, up to which its matrices are made once more."""
+
+WIDE = 10 * NEAR
+"""Rows up to which kernels are looked at in all of them, where latents are compared row by row."""
+
+
+@dataclass(eq=False)
+class Seen:
+    """A fit and the data as it knows them, with what was found out for one look and serves the next."""
+
+    fit: Fit
+    data: Data
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The data as the program reads them."""
+        return make_rows(self.fit.program, self.fit.standardised.applied(self.data))
+
+    @cached_property
+    def some(self) -> Int[np.ndarray, " some"]:
+        """The rows at which the posterior is looked at."""
+        count = min(ROWS, self.data.rows, VALUES // max(self.fit.program.latents, 1))
+        return some_rows(self.data.rows, count)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether rows read the values of every latent at one place each, and no sums of them."""
+        groups = () if self.fit.program.inner or self.fit.program.fields else self.fit.program.groups
+        return bool(groups) and all(
+            not group.per_row and len(group.readings.all) == len(group.readings.basis) == 1 for group in groups
+        )
+
+    @cached_property
+    def compares(self) -> bool:
+        """Whether latents that an observation mixes are independent in a posterior of whitened values."""
+        fit = self.fit
+        mixed = fit.program.mixing and fit.at_rows.independent and not fit.choice.posterior.startswith("mixture")
+        return bool(mixed) and self.on_host and self.data.rows <= WIDE
+
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether the posterior is one Gaussian of values of latents alone, few enough: its matrices are soon made."""
+        fit, program = self.fit, self.fit.program
+        if not program.groups or program.inner or program.fields or fit.options.drawn or len(fit.weights) > 1:
+            return False
+        plain = all(self._reads_values(group) for group in program.groups)
+        known = all(isinstance(each, Values) for each in fit.inducing) and len(fit.inducing) == len(program.groups)
+        if not plain or not known or sum(map(len, fit.inducing)) > LARGEST:
+            return False
+        return fit.at_rows.on_host and (self.plain or not fit.at_rows.by_data)
+
+    def _reads_values(self, group: Group) -> bool:
+        """Whether rows read values of a group's latents, and nothing else of them."""
+        if group.per_row or group.points or group.readings.sums or has_white(group.form):
+            return False
+        return all(isinstance(self._at(group, (each,)), Values) for each in group.readings.all)
+
+    def _at(self, group: Group, readings: Any) -> Any:
+        return functionals_at(group, readings, self.rows)
+
+    def points(self, group: Group) -> Float[np.ndarray, "n D"]:
+        """Where the rows read a group's latents."""
+        return np.asarray(every_point(self._at(group, group.readings.atoms)), float)
+
+    def reaches(self, group: Group) -> bool:
+        """Whether it has a value at a place, whose likeness to another one a kernel tells."""
+        return not (group.per_row or has_white(group.form)) and set(group.inputs) <= self.rows.inputs.keys()
+
+    @cached_property
+    def _places(self) -> list[dict[str, Float[np.ndarray, "n D"]]]:
+        """Of each group, the points at which its kernel is looked at, by what they are."""
+        fit, found = self.fit, list[dict[str, np.ndarray]]()
+        for number, group in enumerate(fit.program.groups):
+            own: dict[str, np.ndarray] = {}
+            if self.reaches(group):
+                mixed = self.points(group)
+                mixed = mixed[np.random.default_rng(0).permutation(len(mixed))[: 20 * NEAR]]
+                own |= {"near": _neighbours(mixed), "far": mixed[:NEAR]}
+            if self.plain:
+                own["some"] = self.points(group)[self.some]
+            if self.on_host:
+                own["known"] = np.asarray(every_point(fit.inducing[number]), float)
+            if self.compares:
+                at = [every_point(self._at(group, (each,))) for each in group.readings.all]
+                own |= {f"reading {place}": np.asarray(each, float) for place, each in enumerate(at)}
+            found.append(own)
+        return found
+
+    @cached_property
+    def _kernels(self) -> list[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+        """Of each group the scales, the covariances at all different points of `_places`, and which these are."""
+        points, numbers = [], []
+        for group, own in zip(self.fit.program.groups, self._places, strict=True):
+            different = np.concatenate(list(own.values())) if own else np.zeros((1, 1))
+            which = np.arange(len(different))
+            if not has_white(group.form):  # which is another one in every row
+                different, which = np.unique(different, axis=0, return_inverse=True)
+            ends = np.cumsum([len(each) for each in own.values()])[:-1]
+            points.append(different[filled_up(len(different), few_sizes(len(different)))])
+            numbers.append(dict(zip(own, np.split(which.ravel(), ends), strict=True)) if own else {})
+        used = tuple(bool(own) for own in self._places)
+        given = as_arrays((dict(self.fit.parameters), points), self.fit.options.dtype)
+        program = self.fit.program
+        compute = on_use((_covariances, program.known_by, used), lambda: partial(_covariances, program, used), True)
+        found = compute(*given)
+        return [
+            (np.asarray(scale, float), np.asarray(each, float), own)
+            for (scale, each), own in zip(found, numbers, strict=True)
+        ]
+
+    def scale(self, number: int) -> Float[np.ndarray, " latents"]:
+        """What multiplies the kernel of each latent of a group."""
+        return self._kernels[number][0]
+
+    def covariances(self, number: int, one: str, other: str) -> Float[np.ndarray, "factors n m"]:
+        """Of each different kernel of a group, at unit scale, between points that `_places` names."""
+        _, found, own = self._kernels[number]
+        return found[:, own[one]][:, :, own[other]]
+
+    def features(self, number: int, which: int, at: str) -> Float[np.ndarray, "rows M"]:
+        """phi of whitened values, of one kernel of a group, at points that `_places` names."""
+        known, cross = self.covariances(number, "known", "known")[which], self.covariances(number, "known", at)[which]
+        return features(known, cross, self.fit.jitter)
+
+    @cached_property
+    def prior(self) -> dict[int, Matrix]:
+        """Covariances at `some` rows of every latent, by its column, of those that are `plain`."""
+        return {column: each for group in self._groups("some") for column, each in group.prior.items()}
+
+    @cached_property
+    def posterior(self) -> dict[tuple[int, int], Matrix]:
+        """Covariances at `some` rows of two latents, by their columns, but for those that are 0."""
+        return self._told.covariances if self.on_host else self._elsewhere()
+
+    def inverses(self) -> Iterable[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
+        """Where the data hold the posterior: those of `Posterior.inverses`."""
+        return self._told.inverses if self.on_host else self.fit.at_rows.inverses()
+
+    @cached_property
+    def _told(self) -> Told:
+        return self.fit.at_rows.told_on_host(self._groups("known"))
+
+    def _groups(self, known: str) -> list[Covariances]:
+        pairs = (known, known), (known, "some"), ("some", "some")
+        return [
+            Covariances(group.start, self.scale(number), *(self.covariances(number, *pair) for pair in pairs))
+            for number, group in enumerate(self.fit.program.groups)
+        ]
+
+    def _elsewhere(self) -> dict[tuple[int, int], Matrix]:
+        """By programs of their own."""
+        some, fit = self.data.take(self.some), self.fit
+        program = training(fit.program, dense=True)
+        blocks = fit.at_rows.blocks(program, fit.beliefs(some, program=program).rows, some.rows)
+        return {
+            (a, b): np.asarray(block.covariance[0][i, :, j, :], float)
+            for block in blocks
+            for i, a in enumerate(block.columns)
+            for j, b in enumerate(block.columns)
+        }
+
+
+def _neighbours(points: np.ndarray) -> np.ndarray:
+    """The points next to one of them, itself first, in units of each column's spread."""
+    spread = np.std(points, axis=0)
+    apart = np.sum(((points - points[0]) / np.where(spread > 0, spread, 1.0)) ** 2, axis=1)
+    return np.asarray(points[np.argsort(apart, kind="stable")[:NEAR]])
+
+
+def _covariances(
+    program: Program, used: tuple[bool, ...], parameters: Mapping[str, Array], points: list[Array]
+) -> list[tuple[Array, Array]]:
+    """Scales, and covariances at some points, of every group; of one that is not used the scales."""
+    found = []
+    for group, at, asked in zip(program.groups, points, used, strict=True):
+        kernel = kernel_values(program.evaluator, group, parameters, at.shape[-1])
+        found.append((kernel.scale, prior_covariances(group, kernel, Values(at)) if asked else at))
+    return found
