@@ -196,7 +196,7 @@ class Core:
         others. Where a statement runs while modules are imported, the first ones are all that run anything of the
         file. Together they take at most so many seconds of processor time.
         """
-        found = self._running(mutant.path, mutant.lines)
+        found = self.running_it(mutant)
         if found and not found & self.seconds.keys():
             found = self._running(mutant.path, self.running[mutant.path])
         named = f"test_{Path(mutant.path).stem}.py"
@@ -210,6 +210,10 @@ class Core:
         order = [*few, *(test for module in later for test in sorted(modules[module]))]
         total = itertools.accumulate(self.seconds[test] for test in order)
         return [test for test, seconds in zip(order, total, strict=True) if seconds <= most]
+
+    def running_it(self, mutant: Mutant) -> set[str]:
+        """The tests that run the statement; the empty name stands for the import of modules."""
+        return self._running(mutant.path, mutant.lines)
 
     def _running(self, path: str, lines: Iterable[int]) -> set[str]:
         return set().union(*(self.running.get(path, {}).get(line, ()) for line in lines))
@@ -303,6 +307,18 @@ def chosen(paths: list[str], count: int, seed: int) -> list[Mutant]:
     return list(picked.values())
 
 
+def unrun(paths: list[str], core: Core) -> str:
+    """How many of all faults of some files stand where no core test comes, which none of these can notice."""
+    counts, total = dict[str, int](), 0
+    for file in sorted({file for pattern in paths for file in ROOT.glob(pattern)}):
+        every = list(mutants_of(file))
+        total += len(every)
+        counts[str(file.relative_to(ROOT))] = sum(not core.running_it(mutant) for mutant in every)
+    most = sorted((count, path) for path, count in counts.items() if count)[::-1]
+    said = f"{sum(counts.values())} of {total} faults are in lines that no core test runs"
+    return "\n".join([said, *(f"{count:5d} {path}" for count, path in most)])
+
+
 def main() -> None:
     """Make the faults that are not known yet, and print all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -313,7 +329,11 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="file of what is known, to go on from and to add to")
     parser.add_argument("--most", type=float, default=math.inf, help="seconds of processor time of tests of a fault")
     parser.add_argument("--list", action="store_true", help="print the faults, run nothing")
+    parser.add_argument("--unrun", action="store_true", help="count the faults in lines that no test runs; make none")
     given = parser.parse_args()
+    if given.unrun:
+        print(unrun(given.paths, Core(given.seen)))
+        return
     mutants = chosen(given.paths, given.count, given.seed)
     if given.list:
         print("\n".join(mutant.name for mutant in mutants))

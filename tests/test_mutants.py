@@ -94,6 +94,18 @@ def test_the_tests_of_a_fault_run_its_line_and_then_look_at_what_was_run(monkeyp
     assert stems(7) == []
 
 
+def test_faults_in_lines_that_nobody_runs_are_counted(
+    found: dict[str, list], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement of one line is run, and the condition of the other is not."""
+    (tmp_path / "gpdsl").mkdir()
+    (tmp_path / "gpdsl" / "bound.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.setattr(mutants.selection, "read", lambda folder: ({}, {"t": {("/copy/gpdsl/bound.py", 8)}}))
+    every = sum(map(len, found.values()))
+    said = mutants.unrun(["gpdsl/*.py"], mutants.Core(Path())).splitlines()
+    assert said == [f"1 of {every} faults are in lines that no core test runs", "    1 gpdsl/bound.py"]
+
+
 def test_what_tests_say_of_a_fault_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bound.py").write_text("half = 0.5 * 3", encoding="utf-8")
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
