@@ -11,7 +11,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.layered.encoder import Encoder
+from gpdsl.inference.layered.encoder import SMALL, Encoder
 from gpdsl.program.rows import Rows
 
 FORKED = """
@@ -126,3 +126,33 @@ def test_a_network_is_refused_without_variables_to_find() -> None:
     text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)"
     with pytest.raises(GpdslError, match=r"rows = network\(20\) finds q of row variables"):
         gpdsl.compile(text).fit({"x": np.arange(4.0), "y": np.arange(4.0)}, rows="network(20)")
+
+
+@pytest.mark.parametrize("from_outputs", [True, False])
+def test_a_network_starts_about_the_wanted_means_and_says_what_its_layers_do(
+    rng: np.random.Generator, from_outputs: bool
+) -> None:
+    rows = Rows(
+        {"x": jnp.asarray(rng.normal(2.0, 3.0, (60, 2)))}, {"y": jnp.asarray(rng.normal(size=60))}, {"y": jnp.ones(60)}
+    )
+    encoder = Encoder.of(rows)
+    seen = np.asarray(encoder.seen(rows), float)
+    wanted = {"mean": (seen @ rng.normal(size=(3, 2))).T[None], "log_sd": np.log(rng.uniform(0.2, 0.6, (1, 2, 60)))}
+    weights = encoder.start(rows, (40, 7), wanted, from_outputs, rng)
+    assert [each["weights"].shape for each in weights["layers"]] == [(3, 40), (40, 7)]
+    for each in weights["layers"]:
+        assert np.std(each["weights"]) * np.sqrt(len(each["weights"])) == pytest.approx(1.0, abs=0.25)
+        assert not np.any(each["offset"])
+    assert np.std(weights["last"]["weights"]) * np.sqrt(7) == pytest.approx(SMALL, rel=0.4)
+    inside = np.tanh(np.tanh(seen @ weights["layers"][0]["weights"]) @ weights["layers"][1]["weights"])
+    last = inside @ weights["last"]["weights"]
+    found = encoder(weights, rows)
+    np.testing.assert_allclose(found.mean[0].T, seen @ weights["linear"] + last[:, :2], atol=1e-4)
+    typical = np.exp(np.mean(wanted["log_sd"]))
+    softened = np.log1p(np.exp(last[:, 2:] + np.log(np.expm1(typical))))
+    np.testing.assert_allclose(found.sd[0].T, softened, atol=1e-4)
+    if from_outputs:
+        np.testing.assert_allclose(seen @ weights["linear"], wanted["mean"][0].T, atol=1e-4)
+    else:
+        sizes = np.std(seen @ weights["linear"]) / np.std(wanted["mean"])
+        assert 0.2 < sizes < 2.5  # three random directions, of the size of what is wanted
