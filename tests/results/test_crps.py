@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 import gpdsl
+from gpdsl.results.scored import _numbered, _of_draws, _size
 
 HEAD = "input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF(1))\n"
 X = np.linspace(0, 4, 15)
@@ -150,3 +152,21 @@ def test_totals_of_groups_are_compared_draw_by_draw() -> None:
         total["c"]
     with pytest.raises(gpdsl.GpdslError, match="another total of as many draws"):
         total - total["a"]
+
+
+def test_scores_of_draws_are_means_over_pairs_of_them() -> None:
+    """E|Y - y| - E|Y - Y'| / 2, over pairs of different draws; of a normal law E|Y| by its integral."""
+    draws, y = np.sort(np.random.default_rng(0).normal(size=(7, 3)), axis=0), np.array([0.4, -2.0, 3.0])
+    pairs = np.abs(draws[:, None] - draws).sum(axis=(0, 1)) / (7 * 6)
+    np.testing.assert_allclose(_of_draws(y, draws), np.abs(draws - y).mean(axis=0) - 0.5 * pairs, atol=1e-12)
+    for mean, sd in ((0.7, 1.3), (-2.0, 0.4)):
+        expected = quad(lambda z, m=mean, s=sd: abs(m + s * z) * stats.norm.pdf(z), -12, 12, points=[-mean / sd])[0]
+        assert _size(np.array(mean), np.array(sd)) == pytest.approx(expected)
+
+
+def test_levels_of_observed_labels_are_numbered_in_their_order() -> None:
+    prediction = cast(Any, SimpleNamespace(levels=lambda name: ("low", "mid", "high")))
+    found = _numbered(prediction, "k", [["high", None], ["low", float("nan")]])
+    np.testing.assert_array_equal(found, [[2.0, np.nan], [0.0, np.nan]])
+    with pytest.raises(gpdsl.GpdslError, match="other is none of its levels, low, mid, high"):
+        _numbered(prediction, "k", ["low", "other"])
