@@ -11,6 +11,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.inducing.start import kmeans_centres, spanning_rows
 from gpdsl.inference.natural import refine as anderson
+from gpdsl.inference.plan.explain import WIDEST, _shorten
 from gpdsl.inference.plan.options import Options, decide, make_options
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
@@ -142,3 +143,8 @@ def test_what_is_fixed_are_names(given: object) -> None:
     with pytest.raises(GpdslError, match="expected names of parameters; their values are given by init"):
         make_options({}, {"fixed": given})
     assert make_options({}, {"fixed": "sigma"}).fixed == make_options({}, {"fixed": ["sigma"]}).fixed == ("sigma",)
+
+
+def test_long_formulas_of_a_plan_are_cut_to_its_width() -> None:
+    assert _shorten("x" * WIDEST) == "x" * WIDEST
+    assert _shorten("x" * (WIDEST + 1)) == "x" * (WIDEST - 1) + "…"

@@ -214,6 +214,9 @@ def test_settings_count_as_much_as_the_other_rows_say() -> None:
     found = fit.loo(DATA)
     np.testing.assert_allclose(found.pointwise, expected, atol=0.02)
     assert found.pit("y").shape == (20,)
+    shares = np.exp(posterior)
+    sd = np.sqrt(shares @ grid**2 - (shares @ grid) ** 2)
+    assert fit.standard_errors == {"ell": pytest.approx(sd, rel=0.05)}
 
 
 @pytest.mark.slow
