@@ -128,6 +128,11 @@ def test_sampled_layers_average_to_the_expectation_of_brute_force(rng: np.random
         float(expected(parameters, points, {0: first, 1: second}, rows, jax.random.key(s), 1e-8)) for s in range(4)
     ]
     assert abs(np.mean(found) - known) < 4 * np.std(found) / 2 + 1e-3 * abs(known)
+    given = parameters, points, {0: first, 1: second}, rows, jax.random.key(0), 1e-8
+    nodes = Expected(Layers(program, frozenset()), samples=40, total=4, even=True, quadrature=True)
+    np.testing.assert_allclose(float(nodes(*given)), known, rtol=1e-6)
+    spread = Expected(Layers(program, frozenset()), samples=20_000, total=4, even=True)
+    assert abs(float(spread(*given)) - known) < 0.1 * np.std(found)
 
 
 def test_a_whole_natural_step_is_the_best_gaussian_of_a_conjugate_model(rng: np.random.Generator) -> None:

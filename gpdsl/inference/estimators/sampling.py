@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 from scipy.special import ndtri as host_ndtri
 from scipy.stats import qmc
@@ -198,3 +199,35 @@ def least_squares(
         residual = values - features @ coefficients[key][:, None]
         held_out[key] = values - inverse @ residual
     return coefficients, held_out
+
+
+def spread_normals(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Array, "S rows latents"]:
+    """Normals in pairs of opposite sign, of each number one pair from every equal share of the distribution's half.
+
+    What is linear in them averages out, and most of what is a sum of functions of one each. S is even.
+    """
+    half = shape[0] // 2, *shape[1:]
+    which, where, side = jax.random.split(key, 3)
+    shares = jnp.broadcast_to(jnp.arange(half[0], dtype=dtype)[:, None, None], half)
+    shares = jax.random.permutation(which, shares, axis=0, independent=True)
+    inside = jax.random.uniform(where, half, dtype, minval=jnp.finfo(dtype).eps)
+    found = jax.random.rademacher(side, half, dtype) * ndtri(0.5 * (shares + inside) / half[0])
+    return jnp.concatenate([found, -found])
+
+
+def passes(
+    key: Array, shape: tuple[int, int, int], sets: int, dtype: DTypeLike, even: bool, nodes: bool
+) -> tuple[Float[Array, "S rows latents"], Float[Array, "sets"]]:
+    """Standard normals of passes through layers, [passes, rows, latents], and the weights of sets of them.
+
+    Independent ones; `spread_normals` where they are to be `even` and their number is; or the `nodes` of a quadrature,
+    for one number that is random.
+    """
+    weights = jnp.full(sets, 1.0 / sets, dtype)
+    if nodes:
+        at, weighed = np.polynomial.hermite_e.hermegauss(sets)
+        weights = jnp.asarray(weighed / np.sum(weighed), dtype)
+        return jnp.broadcast_to(jnp.asarray(at, dtype)[:, None, None], shape), weights
+    if even and shape[0] % 2 == 0:
+        return spread_normals(key, shape, dtype), weights
+    return jax.random.normal(key, shape, dtype), weights

@@ -64,6 +64,9 @@ too little: a fourth to a fourteenth of what more of them gained on 8,600 rows."
 GOING_ON, GENTLE = 200, 0.005
 """Steps of all layers from a fit of the last one alone, and their length: many inducing points bear no long ones."""
 
+FEW, GOING_ON_ALL = 2_000, 50
+"""Rows that are all seen in each of these steps, with a point for as many of them: so many steps cost as much."""
+
 LOOKED_AT = 5_000
 """Rows among which points are chosen greedily."""
 
@@ -122,7 +125,8 @@ def _layers_go_on(
 ) -> Found:
     """The better of layers that were found, and those that go on from a fit of the last one alone."""
     shifted = None if callback is None else _shifted(passing(callback), found[1])
-    chosen = replace(options, steps=GOING_ON, learning_rate=GENTLE)
+    steps = min(GOING_ON, GOING_ON_ALL) if data.rows <= FEW else GOING_ON
+    chosen = replace(options, steps=steps, learning_rate=GENTLE)
     points = max(len(z) for z in start.inducing)
     told = f"{points} inducing points of the last layer give more than depth gives with {found[2].inducing}"
     if points <= found[2].inducing:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from gpdsl.data import minibatches
 from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.estimators.sampling import sum_and_error
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.encoder import encoders
 from gpdsl.inference.layered.propagation import Expected, Gaussians, Layers, divergence
 from gpdsl.inference.layered.start import Groups
@@ -114,8 +115,14 @@ VISITED = 5.0
 ASSESSED = 1_000
 """Rows of which the bound is taken at a time at the end."""
 
-RISING, LITTLE, FEWEST, LAST_FIFTHS = 3.0, 0.2, 3, ((0.6, 0.8), (0.8, 1.0))
-"""Standard errors and nats that the bound rises by in the end without a note, steps that tell, and what is compared."""
+RISING, FEWEST, LAST_FIFTHS = 3.0, 3, ((0.6, 0.8), (0.8, 1.0))
+"""Standard errors that the bound rises by in the end without a note, steps that tell, and what is compared."""
+
+
+def rises(how: str, steps: int) -> str:
+    """The note that a bound still rises after so many steps."""
+    return f"the bound still rises: {how}; take more, steps = {4 * steps}, or go on with start = fit"
+
 
 State = dict[str, Any]
 """What Adam moves: `parameters` on the real line, `inducing` and `q` by group; and `last`, by natural gradients."""
@@ -129,6 +136,9 @@ def last_layers(program: Program) -> tuple[int, ...]:
 
 class LayeredSearch:
     """Stochastic ascent from where the layers start."""
+
+    even = False
+    """Whether passes are spread evenly over their distribution."""
 
     def __init__(self, problem: Problem, start: Groups) -> None:
         self.problem, choice = problem, problem.choice
@@ -154,6 +164,7 @@ class LayeredSearch:
         self.memory = self.optimiser.init(self.point)
         self.values: list[float] = []
         self.done, self.key = 0, jax.random.key(problem.options.seed)
+        self.begun, self.length = 0, choice.steps
         self.batches: Iterator[np.ndarray] = minibatches(
             problem.data_rows, choice.batch or problem.data_rows, problem.options.seed + 1
         )
@@ -161,38 +172,50 @@ class LayeredSearch:
 
     def run(self) -> str:
         """All steps."""
-        steps, best = self.problem.choice.steps, (-np.inf, 0.0, (self.point, self.last, self.memory))
-        while self.done < steps:
+        return self._until(self.problem.choice.steps)
+
+    def _until(self, end: int) -> str:
+        """So many steps in all."""
+        best = (-np.inf, 0.0, (self.point, self.last, self.memory))
+        while self.done < end:
             given = *self._next(), self.problem.rows
             self.point, self.last, self.memory, values = self.chunk(self.point, self.last, self.memory, *given)
-            self.values += np.asarray(values, float)[: steps - self.done].tolist()
-            self.done = min(self.done + self.size, steps)
+            self.values += np.asarray(values, float)[: end - self.done].tolist()
+            self.done = min(self.done + self.size, end)
             mean, spread = float(np.nanmean(np.asarray(values))), float(np.nanstd(np.asarray(values)))
             self.problem.monitor.report(self.done, mean)
             if mean > best[0]:
                 best = mean, spread, (self.point, self.last, self.memory)
-            elif self.done > RISE * steps and mean < best[0] - FALL * best[1]:
+            elif not self.even and self.done > RISE * end and mean < best[0] - FALL * best[1]:
                 (self.point, self.last, self.memory), self.pace = best[2], 0.5 * self.pace
             if not np.any(np.isfinite(np.asarray(values))):
                 return "stopped: the bound is not a finite number"
         return ALL_DONE
 
-    def _rising(self) -> tuple[str, ...]:
-        """A note where the bound rises over the last fifth of the way, beyond its noise.
+    def _rise(self) -> tuple[float, float] | None:
+        """By how much the bound rises over the last fifth of the way, and what may be noise or is little; None unknown.
 
         Of the way and not of the steps, whose last ones are so short that any bound is level there.
         """
         way = np.cumsum(self._lengths(np.arange(len(self.values)))[:, 0])
         parts = [np.asarray(self.values)[(way > a * way[-1]) & (way <= b * way[-1])] for a, b in LAST_FIFTHS]
         if self.done < self.problem.choice.steps or min(map(len, parts)) < FEWEST:
-            return ()
+            return None
         before, after = parts
-        rise, noise = after.mean() - before.mean(), np.sqrt(before.var() / len(before) + after.var() / len(after))
-        if not rise > max(RISING * noise, LITTLE):
-            return ()
-        return (
-            f"the bound still rises: its mean over the last fifth of the way that {self.done} steps go is {rise:.2g} "
-            f"nats above that over the fifth before; take more, steps = {4 * self.done}, or go on with start = fit",
+        noise = np.sqrt(before.var() / len(before) + after.var() / len(after))
+        return after.mean() - before.mean(), max(RISING * noise, Loss(0.0, self.problem.data_rows).slight)
+
+    def _told(self, found: Result) -> Result:
+        """A result that says whether the bound still rises, where that is known."""
+        known = self._rise()
+        if known is None:
+            return found
+        rise, little = known
+        if rise > little:
+            how = f"its mean over the last fifth of the way of {self.done} steps is {rise:.2g} nats above that before"
+            return replace(found, notes=(rises(how, self.done),))
+        return replace(
+            found, message=f"converged: over the last fifth of its way it rose by less than {little:.2g} nats"
         )
 
     def state(self) -> Result:
@@ -201,7 +224,7 @@ class LayeredSearch:
 
     def finish(self) -> Result:
         """Where it is, with its bound on all rows and fresh samples."""
-        return replace(self._result(*self._assessed()), notes=self._rising())
+        return self._told(self._result(*self._assessed()))
 
     def _next(self) -> tuple[Array, Array, Array]:
         """Row numbers, random keys and lengths of some steps: of Adam's, and shares of natural gradients."""
@@ -212,22 +235,19 @@ class LayeredSearch:
 
     def _lengths(self, steps: np.ndarray) -> Float[np.ndarray, "steps 2"]:
         """How far some steps go: Adam's, and natural gradients."""
-        at = np.minimum(steps, self.problem.choice.steps) / self.problem.choice.steps
+        at = np.minimum(steps - self.begun, self.length) / self.length
         lengths = SLOWEST + (1.0 - SLOWEST) * 0.5 * (1.0 + np.cos(np.pi * at))
         return np.stack([self.pace * np.minimum(at / RISE, 1.0) * lengths, SHARE * lengths], axis=1)
 
     def _chunk(
         self, point: State, last: Any, memory: Any, index: Array, keys: Array, lengths: Array, rows: Rows
     ) -> tuple[State, Any, Any, Array]:
-        expected = self._expected()
 
         def step(carry: Any, at: Any) -> Any:
             point, last, memory = carry
             number, key, (length, share) = at
             batch = take_rows(rows, number)
-            given = {place: each.gaussians() for place, each in last.items()}
-            value, (slope, last_slope) = jax.value_and_grad(self._value, (0, 1))(point, given, batch, key, expected)
-            value = value - sum(each.divergence(given[place]) for place, each in last.items())
+            value, slope, ahead = self._seen(point, last, batch, key, share)
             updates, moved = self.optimiser.update(slope, memory, point)
             updates = jax.tree.map(partial(jnp.multiply, length), updates)
             updates["inducing"] = jax.tree.map(partial(jnp.multiply, self.slower), updates["inducing"])
@@ -236,14 +256,20 @@ class LayeredSearch:
             }
             sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(slope)]))
             keep = partial(jax.tree.map, lambda a, b: jnp.where(sound, a, b))
-            ahead = {place: each.moved(last_slope[place], share) for place, each in last.items()}
             return (keep(optax.apply_updates(point, updates), point), keep(ahead, last), keep(moved, memory)), value
 
         (point, last, memory), values = jax.lax.scan(step, (point, last, memory), (index, keys, lengths))
         return point, last, memory, values
 
+    def _seen(self, point: State, last: Any, rows: Rows, key: Array, share: Array) -> tuple[Array, State, Any]:
+        """The bound and its slope, and the last layer a share of the way along its natural gradient."""
+        given = {place: each.gaussians() for place, each in last.items()}
+        found, (slope, ahead) = jax.value_and_grad(self._value, (0, 1))(point, given, rows, key, self._expected())
+        moved = {place: each.moved(ahead[place], share) for place, each in last.items()}
+        return found - sum(each.divergence(given[place]) for place, each in last.items()), slope, moved
+
     def _expected(self) -> Expected:
-        return Expected(self.layers, self.problem.choice.samples, self.problem.data_rows)
+        return Expected(self.layers, self.problem.choice.samples, self.problem.data_rows, self.even, self.even)
 
     def _value(self, point: State, given: Mapping[int, Any], rows: Rows, key: Array, expected: Expected) -> Array:
         """The bound but for the divergence of the last layer, as of all rows."""
@@ -274,7 +300,7 @@ class LayeredSearch:
         parameters = self.problem.program.parameters.constrain(point["parameters"])
         given = {place: each.gaussians() for place, each in last.items()}
         count = next(iter(rows.observed.values())).shape[0]
-        expected = replace(self._expected(), total=count)
+        expected = replace(self._expected(), total=count, quadrature=False)
         return expected(parameters, self._inducing(point), {**posterior, **given}, rows, key, self.problem.jitter)
 
     def _rest(self, point: State, last: Any) -> Array:
@@ -284,10 +310,9 @@ class LayeredSearch:
         return prior - sum(map(divergence, inner)) - sum(each.divergence(each.gaussians()) for each in last.values())
 
     def _assessed(self) -> tuple[float, float]:
-        """The bound of all rows and its standard error."""
+        """The bound of all rows and its standard error, by the same samples whenever it is asked for."""
         problem, point, last = self.problem, self.point, self.last
-        whole = problem.compiling(self._whole)
-        rest = float(problem.compiling(self._rest)(point, last))
+        whole, rest = self._assessing
         keys = jax.random.split(jax.random.key(problem.options.seed + 1), FRESH_SETS)
         starts = range(0, problem.data_rows, ASSESSED)
         blocks = [take_rows(problem.rows, slice(at, min(at + ASSESSED, problem.data_rows))) for at in starts]
@@ -296,7 +321,11 @@ class LayeredSearch:
             for key in keys
         ]
         value, error = sum_and_error(np.asarray(sets))
-        return value + rest, error
+        return value + float(rest(point, last)), error
+
+    @cached_property
+    def _assessing(self) -> tuple[Callable[..., Array], Callable[..., Array]]:
+        return self.problem.compiling(self._whole), self.problem.compiling(self._rest)
 
     def _result(self, value: float, error: float) -> Result:
         last = {place: each.whitened() for place, each in self.last.items()}

@@ -17,7 +17,9 @@ from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.engine import LayeredSearch, last_layers
 from gpdsl.inference.layered.predictive import pass_count
-from gpdsl.inference.layered.shallow import WIDEST, begins_below, may_go_on
+from gpdsl.inference.layered.propagation import inner_width
+from gpdsl.inference.layered.settled import SettledSearch, settles
+from gpdsl.inference.layered.shallow import begins_below, may_go_on
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.explain import described, explain_observation, row_variable
 from gpdsl.inference.plan.options import Choice, Options
@@ -39,6 +41,10 @@ INDUCING, LAST, BATCH, STEPS = 100, 256, 1_000, 3_000
 
 FEWEST = 300
 """The fewest steps from a fit of the last layer alone."""
+
+WORK, SETTLING = 6e10, 1_500
+"""Passes times rows times squared inducing points of the last layer in all steps of a search that sees all rows, and
+the most of these: in up to three cycles."""
 
 RATE, RATE_OF_ROWS = 0.1, 0.03
 """Lengths of steps from a fit of the last layer alone: parameters of inner layers have far to go, against the noise of
@@ -95,7 +101,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     choice = _without_samples(program, data.rows, options, _decide(program, data.rows, options))
     jitter, rows = jitter_for(np.dtype(options.dtype)), make_rows(program, data)
     last = () if _number(options) or not choice.samples else last_layers(program)
-    many = _points(program, data.rows, choice.batch, choice.optimizer)
+    many = _points(data.rows, choice.batch)
     usual = [many if place in last else choice.inducing for place in range(len(program.groups))]
     counts = [_count(options, group, number) for group, number in zip(program.groups, usual, strict=True)]
     points, q, _ = start_layers(program, rows, counts, jitter, options.seed)
@@ -112,7 +118,8 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
             )
         points[place] = start.inducing[known[0]]
     choice = _by_name(program, options, choice, [len(each) for each in points])
-    engine = searching("layered", partial(LayeredSearch, start=q), refined=False, explain=explain_layers)
+    search = SettledSearch if settles(program, choice.batch, choice.optimizer) else LayeredSearch
+    engine = searching("layered", partial(search, start=q), refined=False, explain=explain_layers)
     return Plan(choice, Layout(Full(), False), points, engine)
 
 
@@ -148,10 +155,14 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
         optimizer = "natural" if concave.verdict == "proved" else "adam"
         reasons["optimizer"] = concave.reason
     samples = options.samples or max(1, min(MOST_PASSES, PASSES // ((batch or rows) * options.importance)))
+    if not options.samples and settles(program, batch, optimizer):
+        samples = MOST_PASSES if inner_width(program) == 1 else samples + samples % 2
     usual = RATE if begins_below(program) else RATE_OF_ROWS
     rate = usual if options.learning_rate is None else options.learning_rate
-    many = LAST if _number(options) else _points(program, rows, batch, optimizer)
+    many = LAST if _number(options) else _points(rows, batch)
     steps = options.steps or max(FEWEST, min(STEPS, int(STEPS * (LAST / many) ** 2)))
+    if not options.steps and settles(program, batch, optimizer):
+        steps = max(FEWEST, min(SETTLING, int(WORK / (samples * rows * many**2))))
     written = options.rows
     if written == "auto":
         written = "free"
@@ -161,10 +172,9 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
     return Choice(False, inducing, batch, samples, optimizer, steps, reasons, "full", rate, rows=written)
 
 
-def _points(program: Program, rows: int, batch: int, optimizer: str) -> int:
+def _points(rows: int, batch: int) -> int:
     """Inducing points of each latent of the last layer."""
-    wide = not batch and optimizer == "natural" and begins_below(program)
-    return min(WIDEST if wide else LAST, rows)
+    return min(LAST if batch else max(INDUCING, min(LAST, rows // 2)), rows)
 
 
 def _without_samples(program: Program, rows: int, options: Options, choice: Choice) -> Choice:
@@ -263,7 +273,13 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     passes = f"{choice.samples} pass(es) of each (SGPVI eq. 78)"
     if not choice.samples:
         passes = "without samples: what is expected of kernels at row variables has a formula (Titsias and Lawrence)"
-    lines += ["", "optimiser", f"  {choice.steps} steps on {batch} rows, {passes}"]
+    cycles = not options.steps and settles(program, choice.batch, choice.optimizer)
+    most = f"up to {choice.steps}" if cycles else str(choice.steps)
+    lines += ["", "optimiser", f"  {most} steps on {batch} rows, {passes}"]
+    if cycles:
+        lines.append(
+            "  in up to three cycles, until one gains next to nothing; the last layer is at its best in each step"
+        )
     if begins_below(program):
         lines.append("  from a fit of the last layer alone, with the others as they start")
         if may_go_on(program, options):

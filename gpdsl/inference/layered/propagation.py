@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import by_reading
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.estimators.sampling import passes
 from gpdsl.inference.layered.averages import gaussian_arguments, moments_at
 from gpdsl.inference.posteriors.family import Whitened, project
 from gpdsl.inference.posteriors.features import (
@@ -235,6 +236,12 @@ class Layers:
 # With S replicas of the variables of rows, log of the mean of their weights stands in place of the expectation
 # (SGPVI eqs. 77 and 82), and rises towards the log of the integral over them.
 
+
+def inner_width(program: Program) -> int:
+    """Numbers that are sampled in a pass of a row: values of inner latents, and row variables."""
+    return sum(group.size for group in program.groups if set(group.names) & program.inner)
+
+
 SAMPLED = 4
 """Samples of the last layer for each pass, where its expectation has no formula and no quadrature."""
 
@@ -250,6 +257,10 @@ class Expected:
     layers: Layers
     samples: int
     total: int
+    even: bool = False
+    """Whether passes are spread evenly over their distribution."""
+    quadrature: bool = False
+    """Whether they are the nodes of one, where one number is sampled a row."""
 
     def __call__(
         self,
@@ -266,7 +277,9 @@ class Expected:
         program, replicas = self.layers.program, self.layers.replicas
         shape = self.samples * replicas, row_count(rows)
         own, other = jax.random.split(key)
-        normals = jax.random.normal(own, (*shape, program.latents), precision_of(inducing))
+        exact = self.quadrature and inner_width(program) == 1
+        size = *shape, program.latents
+        normals, weights = passes(own, size, self.samples, precision_of(inducing), self.even, exact)
         variables = {place: row_moments(posterior[place], rows, normals.dtype) for place in self.variables}
         white = {place: mean + sd * normals[..., self._own(place)] for place, (mean, sd) in variables.items()}
 
@@ -282,7 +295,7 @@ class Expected:
         apart = [place for place in self._rows if replicas == 1 or place not in variables]
         costs = sum(_divergence(posterior[place], rows) for place in apart)
         values = likelihood(white) if replicas == 1 else self._weighed(likelihood, white, variables)
-        return self.total / shape[1] * (jnp.sum(jnp.mean(values, axis=0)) - costs)
+        return self.total / shape[1] * (jnp.sum(weights @ values) - costs)
 
     def _averaged(
         self,

@@ -19,7 +19,6 @@ from gpdsl.inference.inducing.start import kmeans_centres, placed
 from gpdsl.inference.posteriors.features import factorise, prior_variances
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import Values
-from gpdsl.kernels.numerics import solve_lower
 from gpdsl.language import model as m
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means, stack_inputs
@@ -27,8 +26,15 @@ from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program, at_values
 from gpdsl.program.rows import Rows, row_count
 
-INNER_SD = 0.01
-"""Standard deviation of values of inner layers: almost a known function. The prior's where that is narrower still."""
+INNER_SD = 0.1
+"""Standard deviation with which values of inner layers are as if they had been measured: functions that are almost
+known, at no more cost than that takes. The prior's where that is narrower still."""
+
+NARROWEST = 1e-4
+"""Variance of values of inner layers that are narrow already."""
+
+NONE = 0.002
+"""Standard deviation of values of layers that are none: their q begins as the prior, which costs nothing."""
 
 TINY = 1e-6
 """Variance of values of inner layers that are to be none: they pass their arguments on."""
@@ -67,13 +73,16 @@ def start_layers(
             moving = np.concatenate([np.full(_width(inputs, name), name in program.inner) for name in group.inputs])
             centres = kmeans_centres(*_enough(arguments, inducing[place], moving, rng), rng)
             points[place] = placed(centres)
-            mean, inner = np.zeros((1, group.size, len(centres))), bool(program.inner & set(group.names))
-            if inner and not any(_reads_arguments(member.latent) for member in group.members):
-                projected = _projection(arguments, group.size, rng)
-                mean[0], sds = _whitened(program, group, parameters, centres, projected(centres), jitter)
+            start[place] = _full(np.zeros((group.size, len(centres))), np.eye(len(centres)))
+            if program.inner & set(group.names):
+                passes = any(_reads_arguments(member.latent) for member in group.members)
+                projected = _nowhere(group.size) if passes else _projection(arguments, group.size, rng)
+                wide = float(np.sqrt(np.max(np.asarray(_scale(program, group, parameters)))))
+                noise = INNER_SD if not passes else INNER_SD / wide if wide <= NONE else min(1.0, INNER_SD / wide)
+                given = centres, projected(centres), noise, jitter
+                mean, root, sds = _whitened(program, group, parameters, *given)
+                start[place] = _full(mean, root)
                 values = values + projected(arguments) * sds
-            wide = float(np.sqrt(np.max(np.asarray(_scale(program, group, parameters)))))
-            start[place] = _full(mean, min(1.0, INNER_SD / wide) if inner else 1.0)
         latents[:, group.start : group.start + group.size] = values
         inputs |= _by_name(program, group, values)
     return points, start, {name: values for name, values in inputs.items() if name in program.inner}
@@ -101,9 +110,13 @@ def _enough(
     return np.concatenate([arguments, beside + noise]), wanted
 
 
-def _full(mean: np.ndarray, sd: float) -> dict[str, np.ndarray]:
-    root = np.broadcast_to(np.log(sd) * np.eye(mean.shape[-1]), (*mean.shape, mean.shape[-1]))
-    return {"mean": mean, "root": np.array(root)}
+def _full(mean: Float[np.ndarray, "latents M"], root: Float[np.ndarray, "*latents M M"]) -> dict[str, np.ndarray]:
+    """Parameters of `Full`, which keeps the diagonal of a root by its logarithm."""
+    logs = np.log(np.diagonal(root, axis1=-2, axis2=-1))[..., None] * np.eye(mean.shape[-1])
+    return {
+        "mean": mean[None],
+        "root": np.array(np.broadcast_to(np.tril(root, -1) + logs, (1, *mean.shape, mean.shape[-1]))),
+    }
 
 
 def _scale(program: Program, group: Group, parameters: Mapping[str, Any]) -> Any:
@@ -129,6 +142,11 @@ def _reads_arguments(latent: m.Latent) -> bool:
             return True
         pending += m.parts(expression)
     return False
+
+
+def _nowhere(latents: int) -> Any:
+    """No values but those of the prior mean."""
+    return lambda x: np.zeros((len(x), latents))
 
 
 def _projection(arguments: Float[np.ndarray, "rows D"], latents: int, rng: np.random.Generator) -> Any:
@@ -157,9 +175,14 @@ def _whitened(
     parameters: Mapping[str, Any],
     centres: Float[np.ndarray, "M D"],
     wanted: Float[np.ndarray, "M latents"],
+    noise: float,
     jitter: float,
-) -> tuple[Float[np.ndarray, "latents M"], Float[np.ndarray, "latents"]]:
-    """Whitened means at which a group has these values at its inducing points, in units of its prior, and those."""
+) -> tuple[Float[np.ndarray, "latents M"], Float[np.ndarray, "latents M M"], Float[np.ndarray, "latents"]]:
+    """Whitened means and roots of a group of which these values were measured at its inducing points, and units.
+
+    `wanted` and the standard deviation `noise` are in units of its prior. q is narrow where measurements tell, and as
+    wide as the prior elsewhere: a known value costs its logarithm, in directions that no row sees as in others.
+    """
 
     def compute(parameters: Any, centres: Any, wanted: Any) -> Any:
         kernel = kernel_values(program.evaluator, group, parameters, centres.shape[1])
@@ -167,11 +190,12 @@ def _whitened(
         own = jnp.sqrt(jnp.mean(prior_variances(group, kernel, Values(centres)), axis=1))
         sds = jnp.broadcast_to(own, (group.size,))
         factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
-        white = solve_lower(factor, (wanted.T * sds[:, None])[..., None])[..., 0]
-        return white, sds * jnp.sqrt(kernel.scale)
+        told = jnp.swapaxes(factor, -1, -2) / (noise * sds[:, None, None])
+        covariance = jnp.linalg.inv(jnp.eye(len(centres)) + told @ jnp.swapaxes(told, -1, -2))
+        white = (covariance @ told @ jnp.broadcast_to(wanted.T / noise, (group.size, len(centres)))[..., None])[..., 0]
+        return white, jnp.linalg.cholesky(covariance), sds * jnp.sqrt(kernel.scale)
 
-    white, sds = jit(compute, brief=True)(parameters, centres, wanted)
-    return np.asarray(white), np.asarray(sds)
+    return tuple(map(np.asarray, jit(compute, brief=True)(parameters, centres, wanted)))  # type: ignore[return-value]
 
 
 def _row_variables(
@@ -210,8 +234,8 @@ def _narrowing(program: Program, group: Group, values: Mapping[str, np.ndarray],
 
     value = every[name]
     scale, slopes = np.exp(np.asarray(logs(value))), np.asarray(jax.jacrev(logs)(value))
-    powers = (slopes.reshape(group.size, -1) * np.ravel(value))[scale > INNER_SD**2]
-    wide = scale[scale > INNER_SD**2]
+    powers = (slopes.reshape(group.size, -1) * np.ravel(value))[scale > NARROWEST]
+    wide = scale[scale > NARROWEST]
     if not powers.size or not np.any(powers > 0):
         return values[name]
     power = np.max(powers, axis=0)

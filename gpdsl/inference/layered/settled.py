@@ -1,0 +1,120 @@
+"""The search over layers of few rows: the last layer at its best in each step, and cycles until they gain little.
+
+All rows are there in every step, so that the best q of the last layer is one natural step away where the likelihood is
+Gaussian, and half of one leads near it elsewhere; Adam climbs what is left (Salimbeni and Deisenroth, 2017, has it wait
+for a last layer that follows slowly). A bound that still falls and rises with long steps is not told from one that has
+come to rest: so steps fall to almost nothing at the end of each cycle, and what the next one has gained is measured by
+the same samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from gpdsl.inference.driver import ALL_DONE
+from gpdsl.inference.inducing.loss import Loss
+from gpdsl.inference.layered.engine import SHARE, LayeredSearch, State, rises
+from gpdsl.inference.layered.propagation import inner_width
+from gpdsl.inference.layered.start import Groups
+from gpdsl.inference.problem import Problem, Result
+from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+CYCLES = 3
+"""Cycles at most: one is to find where to go, the second to see whether there is more, the third to take it."""
+
+FEWEST = 3
+"""Bounds that tell whether it has settled: of the start, and of two cycles at least."""
+
+LATE = 5.0
+"""The last layer follows each pass wholly while Adam's steps are longer than one such part of what they were."""
+
+NEAR = 0.5
+"""How far a natural step of the last layer goes where the likelihood is not Gaussian."""
+
+Place = tuple[State, Any, Any]
+"""Where a search is: what Adam moves, the last layer, and Adam's memory."""
+
+
+def settles(program: Program, batch: int, optimizer: str) -> bool:
+    """Whether all rows are seen in every step, and natural gradients find the last layer of sampled ones."""
+    return not batch and optimizer == "natural" and not program.declarations.rows
+
+
+class SettledSearch(LayeredSearch):
+    """Ascent in cycles, from where the layers start; one cycle where a number of steps is asked for."""
+
+    even = True
+
+    def __init__(self, problem: Problem, start: Groups) -> None:
+        super().__init__(problem, start)
+        self.ends: list[tuple[float, Place]] = []
+        """The bound where it starts and at the end of every cycle, by the same samples, and the place."""
+
+    def run(self) -> str:
+        """Cycle after cycle, until one gains next to nothing, or all steps are done."""
+        steps, little = self.problem.choice.steps, Loss(0.0, self.problem.data_rows).slight
+        self.ends = [self._end()]
+        while self.done < steps:
+            self.begun, self.length = self.done, self._cycle()
+            message = self._until(self.done + self.length)
+            if message != ALL_DONE:
+                return message
+            before = max(value for value, _ in self.ends)
+            self.ends.append(self._end())
+            self.point, self.last, self.memory = self._best()
+            self.gain = self.ends[-1][0] - before
+            if self.gain <= little and len(self.ends) >= FEWEST:
+                return f"converged: {self.length} more steps have raised the bound by less than {little:.2g} nats"
+        return ALL_DONE
+
+    def finish(self) -> Result:
+        """The best end of a cycle, or where it is, whichever has the higher bound."""
+        self.ends.append(self._end())
+        self.point, self.last, self.memory = self._best()
+        found = self._result(*self._assessed())
+        return self._told(found) if self.problem.options.steps else replace(found, notes=self._notes())
+
+    def _end(self) -> tuple[float, Place]:
+        value = self._assessed()[0]
+        return value if np.isfinite(value) else -np.inf, (self.point, self.last, self.memory)
+
+    def _best(self) -> Place:
+        return max(self.ends, key=lambda end: end[0])[1]
+
+    def _cycle(self) -> int:
+        """Steps of the next cycle."""
+        steps = self.problem.choice.steps
+        return min(steps if self.problem.options.steps else -(-steps // CYCLES), steps - self.done)
+
+    def _notes(self) -> tuple[str, ...]:
+        """A note where the last cycle of all has gained more than a little."""
+        little, steps = Loss(0.0, self.problem.data_rows).slight, self.problem.choice.steps
+        if self.done < steps or len(self.ends) < FEWEST or self.gain <= little:
+            return ()
+        return (rises(f"the last {self.length} of {steps} steps have raised it by {self.gain:.2g} nats", steps),)
+
+    def _lengths(self, steps: np.ndarray) -> Float[np.ndarray, "steps 2"]:
+        """How far Adam goes, and the last layer: less in the end, where it would follow the noise of single passes."""
+        program, lengths = self.problem.program, super()._lengths(steps)
+        fall = np.minimum(LATE * lengths[:, 1] / SHARE, 1.0) if inner_width(program) > 1 else np.ones(len(steps))
+        return np.stack([lengths[:, 0], fall * (1.0 if program.conjugate else NEAR)], axis=1)
+
+    def _seen(self, point: State, last: Any, rows: Rows, key: Array, share: Array) -> tuple[Array, State, Any]:
+        """The bound and its slope where the last layer is at its best, or nearer to it; and that last layer."""
+        expected = self._expected()
+        known = jax.lax.stop_gradient(point)
+
+        def value(given: Any) -> Array:
+            return self._value(known, given, rows, key, expected)
+
+        slope = jax.grad(value)({place: each.gaussians() for place, each in last.items()})
+        last = {place: each.moved(slope[place], share) for place, each in last.items()}
+        given = {place: each.gaussians() for place, each in last.items()}
+        found, gradient = jax.value_and_grad(self._value)(point, given, rows, key, expected)
+        return found - sum(each.divergence(given[place]) for place, each in last.items()), gradient, last
