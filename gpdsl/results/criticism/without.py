@@ -46,6 +46,10 @@ BRIDGES = 100
 OVERLAP = 0.5
 """Nats that it may be off by, from which the settings are taken to have none in common."""
 
+NEAR, OFF_AT_MOST = 0.1, 0.5
+"""Nats between the density of a row and the difference of bounds up to which they are near; what the latter may be off
+by at most."""
+
 LARGEST = 1000
 """Rows up to which fits are made without being asked for."""
 
@@ -124,7 +128,9 @@ def _density(found: LeaveOneOut, one: Fit, row: int) -> tuple[float, float]:
     """log p(y_n | the others) by a fit of these, and what it may be off by.
 
     Far out in the tail of q that density is what the tail of a Gaussian says. The difference of the bounds with the
-    row and without it is another approximation of the same number, whose gaps nearly cancel: how far they are apart.
+    row and without it is another approximation of the same number, whose gaps nearly cancel. Against quadrature over
+    three latents, 90 rows of five likelihoods, the former was off by up to 17 nats and the latter by .35; where they
+    are near each other, the former is the better one.
 
     Where parameters are averaged over, a value that few settings of the others allow is looked at from both sides: by
     the settings of the others and by those of all rows, whose averages are each too low and too high, and with the
@@ -133,7 +139,9 @@ def _density(found: LeaveOneOut, one: Fit, row: int) -> tuple[float, float]:
     some = found.data.take(np.asarray([row]))
     below = float(one.log_predictive_density(some)[0])
     if one.settings is None or found.densities is None:
-        return below, _apart(found.fit, one, below)
+        worth = _worth(found.fit, one)
+        apart = abs(below - worth) if np.isfinite(worth) else 0.0
+        return (worth, min(apart / 2, OFF_AT_MOST)) if apart > NEAR else (below, apart)
     offset = float(np.sum(found.fit.standardised.log_jacobian(some.observed)))
     theirs, own = densities_of_settings(one, some)[:, 0], found.densities[:, row]
     high, low = log_weights_of(found.fit), log_weights_of(one)
@@ -146,12 +154,10 @@ def _density(found: LeaveOneOut, one: Fit, row: int) -> tuple[float, float]:
     return value - offset, error if error < OVERLAP else max(above - below, error)
 
 
-def _apart(fit: Fit, one: Fit, density: float) -> float:
-    """How far log p(y_n | the others) is from log p(y) - log p(the others), at the same parameters; 0 if not known."""
-    if fit.settings is not None or one.settings is not None or fit.options.beta != 1:
-        return 0.0
-    apart = abs(density - (fit.elbo - one.elbo))
-    return apart if np.isfinite(apart) else 0.0
+def _worth(fit: Fit, one: Fit) -> float:
+    """log p(y) - log p(the others) by their bounds, at the same parameters; NaN if not known."""
+    known = fit.settings is None and one.settings is None and fit.options.beta == 1
+    return fit.log_evidence_bound - one.log_evidence_bound if known else np.nan  # without priors of parameters
 
 
 def _spread(log_weights: Float[np.ndarray, " settings"], terms: Float[np.ndarray, " settings"]) -> float:
