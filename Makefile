@@ -11,7 +11,7 @@ DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test quick test-slow slow-cases release vscode campaign lint format bench papers mutants gpu-check docs gallery accuracy golden lock clean
+.PHONY: demo test quick test-slow slow-cases release vscode campaign lint format bench papers mutants gpu-check gpu-zoo docs gallery accuracy golden lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -59,6 +59,10 @@ papers: $(STAMP)  # the tables of benchmarks/papers/RESULTS.md, from what was me
 mutants: $(STAMP)  # small faults in the mathematics, one at a time: which of them do the tests notice? An hour
 	@$(BIN)/python -m pip install --quiet coverage
 	$(BIN)/python benchmarks/mutants.py --seen benchmarks/mutants.seen --keep benchmarks/mutants.jsonl
+
+gpu-zoo: $(GPU_STAMP)  # every model and engine on the GPU beside the CPU in float64: minutes
+	@$(VENV)-gpu/bin/python -m pip install --quiet -e ".[dev]"
+	$(VENV)-gpu/bin/python benchmarks/gpu_zoo.py
 
 gpu-check: $(GPU_STAMP)  # float32 on the GPU against float64 on the CPU, then seconds per step
 	$(VENV)-gpu/bin/python benchmarks/gpu_check.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,8 +13,10 @@ from scipy.special import logsumexp
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.inference.layered.engine import LayeredSearch
 from gpdsl.inference.layered.propagation import Drawn, Expected, Layers, row_moments
 from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Result
 from gpdsl.kernels.functionals import Values
 from tests.inference.test_layered import _posterior, _program
 
@@ -230,3 +233,20 @@ def test_importance_is_refused_without_variables_to_weigh() -> None:
     text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)"
     with pytest.raises(GpdslError, match="importance = 5 weighs replicas of row variables"):
         gpdsl.compile(text).fit({"x": np.arange(4.0), "y": np.arange(4.0)}, importance=5)
+
+
+@pytest.mark.parametrize(("noise", "said"), [(0.5, "converged"), (5.0, "not known"), (230.0, "not known")])
+def test_a_bound_told_within_many_nats_has_not_converged(noise: float, said: str) -> None:
+    problem = SimpleNamespace(data_rows=40)
+    search: Any = SimpleNamespace(_rise=lambda: (0.0, 3 * noise), problem=problem, done=200)
+    result = LayeredSearch._told(search, Result({}, [], [], np.ones(1), -3.0, 0.1, "all steps done"))
+    assert said in (result.message if said == "converged" else result.notes[0])
+    assert ("converged" in result.message) is (said == "converged")
+
+
+def test_single_precision_samples_what_whitened_averages_would_lose() -> None:
+    x = np.linspace(-2, 2, 30)
+    model, data = gpdsl.zoo("uncertain_inputs"), {"x": x, "y": np.sin(x)}
+    told = [model.explain(data, **options) for options in ({"dtype": "float32"}, {"dtype": "float64"})]
+    assert ["without samples" in each for each in told] == [False, True]
+    assert "without samples" in model.explain(data, dtype="float32", expectations="closed")

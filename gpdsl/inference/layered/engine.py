@@ -119,6 +119,10 @@ RISING, FEWEST, LAST_FIFTHS = 3.0, 3, ((0.6, 0.8), (0.8, 1.0))
 """Standard errors that the bound rises by in the end without a note, steps that tell, and what is compared."""
 
 
+UNKNOWN = 10.0
+"""Times the nats that are worth little within which a rise has to be known for a search to have converged."""
+
+
 def rises(how: str, steps: int) -> str:
     """The note that a bound still rises after so many steps."""
     return f"the bound still rises: {how}; take more, steps = {4 * steps}, or go on with start = fit"
@@ -214,6 +218,9 @@ class LayeredSearch:
         if rise > little:
             how = f"its mean over the last fifth of the way of {self.done} steps is {rise:.2g} nats above that before"
             return replace(found, notes=(rises(how, self.done),))
+        if little > UNKNOWN * Loss(0.0, self.problem.data_rows).slight:
+            how = f"whether the bound still rises is not known: its means are only told within {little:.2g} nats; "
+            return replace(found, notes=(f"{how}take more, steps = {4 * self.done}, or compare with other seeds",))
         return replace(
             found, message=f"converged: over the last fifth of its way it rose by less than {little:.2g} nats"
         )

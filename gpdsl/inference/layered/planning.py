@@ -180,9 +180,12 @@ def _points(rows: int, batch: int) -> int:
 def _without_samples(program: Program, rows: int, options: Options, choice: Choice) -> Choice:
     """The choice with no samples of row variables, where the moments at these have a formula that costs little.
 
-    It has as many inducing points as that leaves room for, unless their number is given.
+    It has as many inducing points as that leaves room for, unless their number is given. In single precision
+    samples are taken unless formulas are asked for.
     """
     if options.expectations not in ("auto", "closed") or options.importance > 1 or options.samples:
+        return choice
+    if options.expectations == "auto" and options.dtype == "float32":  # whitened averages lose all digits: 60 nats
         return choice
     taken, points = choice.batch or rows, _number(options) or min(LAST, rows)
     if options.expectations == "auto" and not _number(options) and not choice.batch:
