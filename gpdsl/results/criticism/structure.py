@@ -216,7 +216,7 @@ def _reaches(name: str, near: np.ndarray, far: np.ndarray, form: Form, program: 
         said = f"`{name}` has a correlation of {middle:.2g} with itself at the next row: to it, rows are all unrelated"
         spread = spreading(program)
         yield Finding("reach of latents", middle, True, said, f"{spread}; or {remedy}" if spread else remedy)
-    elif least > ALIKE and _by_distance(form) and len(far) > 1:
+    elif least > ALIKE and _by_distance(form) and len(far) > 1 and name not in program.inner:
         said = f"`{name}` is the same at all rows: its correlation between those least alike is {least:.6g}"
         level = missing_level(program)
         yield Finding("reach of latents", least, True, said, f"{level}; or {remedy}" if level else remedy)
