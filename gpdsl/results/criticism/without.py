@@ -155,9 +155,10 @@ def _density(found: LeaveOneOut, one: Fit, row: int) -> tuple[float, float]:
 
 
 def _worth(fit: Fit, one: Fit) -> float:
-    """log p(y) - log p(the others) by their bounds, at the same parameters; NaN if not known."""
-    known = fit.settings is None and one.settings is None and fit.options.beta == 1
-    return fit.log_evidence_bound - one.log_evidence_bound if known else np.nan  # without priors of parameters
+    """log p(y) - log p(the others) by their bounds or estimates, at the same parameters; NaN if not known."""
+    if fit.settings is not None or one.settings is not None or fit.options.beta != 1:
+        return np.nan
+    return (fit.elbo - fit.log_prior) - (one.elbo - one.log_prior)  # those of `one`, which are held, have no priors
 
 
 def _spread(log_weights: Float[np.ndarray, " settings"], terms: Float[np.ndarray, " settings"]) -> float:
