@@ -286,12 +286,12 @@ def _names(parameters: Parameters, learnt: Learnt) -> tuple[str, ...]:
 def natural_errors(parameters: Parameters, found: Curvature, learnt: Learnt) -> dict[str, np.ndarray]:
     """Standard errors of the learnt parameters in their domains, by the delta method; infinite where undetermined."""
     steps = STEP * np.eye(len(found.place))
-    names = sorted(learnt)  # the order of `flat`
-    ends = np.cumsum([np.size(learnt[name]) for name in names])
-    beside = np.split(np.concatenate([found.place + steps, found.place - steps]), ends[:-1], axis=1)
-    places = {name: part.reshape(-1, *np.shape(learnt[name])) for name, part in zip(names, beside, strict=True)}
-    forward: dict[str, Callable[[Any], Any]] = {name: parameters.bijectors[name].forward for name in names}
-    values: dict[str, np.ndarray] = {name: np.asarray(forward[name](at), float) for name, at in places.items()}
+    like = {name: np.asarray(value, float) for name, value in learnt.items()}
+    beside = [unflat(like, at) for at in (*(found.place + steps), *(found.place - steps))]
+    forward: dict[str, Callable[[Any], Any]] = {name: parameters.bijectors[name].forward for name in learnt}
+    values: dict[str, np.ndarray] = {
+        name: np.asarray(forward[name](np.stack([at[name] for at in beside])), float) for name in learnt
+    }
     count, covariance = len(found.place), found.covariance
     errors = {}
     for name in parameters.initial:

@@ -319,7 +319,7 @@ def check_option(name: str, value: Any) -> Any:
     if name not in OPTIONS:
         if name in WRITTEN:
             raise GpdslError(f"{name} is not for simulated data, which are fitted as they are: leave it out")
-        raise GpdslError(f"unknown option `{name}`{_meant(name, WRITTEN)}; options are {', '.join(WRITTEN)}")
+        raise GpdslError(f"unknown option `{name}`{_meant(name, WRITTEN, HABITS)}; options are {', '.join(WRITTEN)}")
     takes = OPTIONS[name].takes
     found = takes.read(value)
     if found is None:
@@ -346,7 +346,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _meant(word: str, known: Collection[str]) -> str:
-    near = HABITS.get(word.lower()) if known is WRITTEN else ""
-    near = near or closest(word, known)
+def _meant(word: str, known: Collection[str], habits: Mapping[str, str] = MappingProxyType({})) -> str:
+    near = habits.get(word.lower()) or closest(word, known)
     return f"; did you mean `{near}`?" if near else ""

@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.engine import LayeredSearch
 from gpdsl.inference.layered.propagation import Drawn, Expected, Layers, row_moments
 from gpdsl.inference.posteriors.family import Whitened
@@ -237,8 +238,7 @@ def test_importance_is_refused_without_variables_to_weigh() -> None:
 
 @pytest.mark.parametrize(("noise", "said"), [(0.5, "converged"), (5.0, "not known"), (230.0, "not known")])
 def test_a_bound_told_within_many_nats_has_not_converged(noise: float, said: str) -> None:
-    problem = SimpleNamespace(data_rows=40)
-    search: Any = SimpleNamespace(_rise=lambda: (0.0, 3 * noise), problem=problem, done=200)
+    search: Any = SimpleNamespace(_rise=lambda: (0.0, 3 * noise), slight=Loss(0.0, 40).slight, done=200)
     result = LayeredSearch._told(search, Result({}, [], [], np.ones(1), -3.0, 0.1, "all steps done"))
     assert said in (result.message if said == "converged" else result.notes[0])
     assert ("converged" in result.message) is (said == "converged")

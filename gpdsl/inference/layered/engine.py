@@ -118,7 +118,6 @@ ASSESSED = 1_000
 RISING, FEWEST, LAST_FIFTHS = 3.0, 3, ((0.6, 0.8), (0.8, 1.0))
 """Standard errors that the bound rises by in the end without a note, steps that tell, and what is compared."""
 
-
 UNKNOWN = 10.0
 """Times the nats that are worth little within which a rise has to be known for a search to have converged."""
 
@@ -168,6 +167,7 @@ class LayeredSearch:
         self.memory = self.optimiser.init(self.point)
         self.values: list[float] = []
         self.done, self.key = 0, jax.random.key(problem.options.seed)
+        self.slight = Loss(0.0, problem.data_rows).slight
         self.begun, self.length = 0, choice.steps
         self.batches: Iterator[np.ndarray] = minibatches(
             problem.data_rows, choice.batch or problem.data_rows, problem.options.seed + 1
@@ -207,7 +207,7 @@ class LayeredSearch:
             return None
         before, after = parts
         noise = np.sqrt(before.var() / len(before) + after.var() / len(after))
-        return after.mean() - before.mean(), max(RISING * noise, Loss(0.0, self.problem.data_rows).slight)
+        return after.mean() - before.mean(), max(RISING * noise, self.slight)
 
     def _told(self, found: Result) -> Result:
         """A result that says whether the bound still rises, where that is known."""
@@ -218,7 +218,7 @@ class LayeredSearch:
         if rise > little:
             how = f"its mean over the last fifth of the way of {self.done} steps is {rise:.2g} nats above that before"
             return replace(found, notes=(rises(how, self.done),))
-        if little > UNKNOWN * Loss(0.0, self.problem.data_rows).slight:
+        if little > UNKNOWN * self.slight:
             how = f"whether the bound still rises is not known: its means are only told within {little:.2g} nats; "
             return replace(found, notes=(f"{how}take more, steps = {4 * self.done}, or compare with other seeds",))
         return replace(

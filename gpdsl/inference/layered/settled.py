@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.driver import ALL_DONE
-from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.engine import SHARE, LayeredSearch, State, rises
 from gpdsl.inference.layered.propagation import inner_width
 from gpdsl.inference.layered.start import Groups
@@ -58,7 +57,7 @@ class SettledSearch(LayeredSearch):
 
     def run(self) -> str:
         """Cycle after cycle, until one gains next to nothing, or all steps are done."""
-        steps, little = self.problem.choice.steps, Loss(0.0, self.problem.data_rows).slight
+        steps = self.problem.choice.steps
         self.ends = [self._end()]
         while self.done < steps:
             self.begun, self.length = self.done, self._cycle()
@@ -69,8 +68,8 @@ class SettledSearch(LayeredSearch):
             self.ends.append(self._end())
             self.point, self.last, self.memory = self._best()
             self.gain = self.ends[-1][0] - before
-            if self.gain <= little and len(self.ends) >= FEWEST:
-                return f"converged: {self.length} more steps have raised the bound by less than {little:.2g} nats"
+            if self.gain <= self.slight and len(self.ends) >= FEWEST:
+                return f"converged: {self.length} more steps have raised the bound by less than {self.slight:.2g} nats"
         return ALL_DONE
 
     def finish(self) -> Result:
@@ -94,8 +93,8 @@ class SettledSearch(LayeredSearch):
 
     def _notes(self) -> tuple[str, ...]:
         """A note where the last cycle of all has gained more than a little."""
-        little, steps = Loss(0.0, self.problem.data_rows).slight, self.problem.choice.steps
-        if self.done < steps or len(self.ends) < FEWEST or self.gain <= little:
+        steps = self.problem.choice.steps
+        if self.done < steps or len(self.ends) < FEWEST or self.gain <= self.slight:
             return ()
         return (rises(f"the last {self.length} of {steps} steps have raised it by {self.gain:.2g} nats", steps),)
 

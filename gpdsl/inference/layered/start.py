@@ -78,8 +78,7 @@ def start_layers(
                 passes = any(_reads_arguments(member.latent) for member in group.members)
                 projected = _nowhere(group.size) if passes else _projection(arguments, group.size, rng)
                 wide = float(np.sqrt(np.max(np.asarray(_scale(program, group, parameters)))))
-                noise = INNER_SD if not passes else INNER_SD / wide if wide <= NONE else min(1.0, INNER_SD / wide)
-                given = centres, projected(centres), noise, jitter
+                given = centres, projected(centres), _noise(passes, wide), jitter
                 mean, root, sds = _whitened(program, group, parameters, *given)
                 start[place] = _full(mean, root)
                 values = values + projected(arguments) * sds
@@ -142,6 +141,16 @@ def _reads_arguments(latent: m.Latent) -> bool:
             return True
         pending += m.parts(expression)
     return False
+
+
+def _noise(passes: bool, wide: float) -> float:
+    """Standard deviation with which values of an inner layer are as if measured, in units of its prior, `wide`.
+
+    Beside arguments that it passes on they are no wider than the prior, unless the layer is to be none.
+    """
+    if not passes:
+        return INNER_SD
+    return INNER_SD / wide if wide <= NONE else min(1.0, INNER_SD / wide)
 
 
 def _nowhere(latents: int) -> Any:

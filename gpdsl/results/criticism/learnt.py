@@ -187,7 +187,7 @@ def _has_free_classes(fit: Fit) -> bool:
 
 def _is_bounded(fit: Fit) -> bool:
     """Whether q is one Gaussian of whitened values, and its bound is that of the evidence."""
-    whitened = fit.at_rows.whitened and bool(fit.posterior) and not fit.options.drawn and len(fit.weights) == 1
+    whitened = fit.at_rows.whitened and fit.at_rows.on_host and not fit.options.drawn
     return whitened and fit.options.beta == 1 and bool(np.isfinite(fit.log_evidence_bound))
 
 
