@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
+from gpdsl.language.calls import answering, spoken
 from gpdsl.language.fit_options import FitOptions, with_options
 from gpdsl.language.model import Declarations
 from gpdsl.language.source import shipped
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Externals = Mapping[str, Any]
 
 
+@spoken
 class Model:
     """A checked model. `declarations` is what the file says; `externals` are opaque functions passed in from Python."""
 
@@ -210,6 +212,7 @@ def _again(source: Source, externals: Externals) -> Model:
     return Model(check(parse(source)), externals)
 
 
+@answering
 def compile(
     text: str,
     *,
@@ -227,6 +230,7 @@ def compile(
     return Model(compile_checked(text, name, Reach.of(folder, allow)), externals)
 
 
+@answering
 def load(path: str | Path, *, externals: Externals | None = None, allow: PathLike | Sequence[PathLike] = ()) -> Model:
     """A model from a `.gpm` file. Raises ModelError for mistakes in it, GpdslError when it cannot be read.
 
@@ -250,6 +254,7 @@ def zoo_text(name: str) -> str:
     return (shipped("models") / f"{name}.gpm").read_text(encoding="utf-8")
 
 
+@answering
 def zoo(name: str, *, externals: Externals | None = None) -> Model:
     """A model shipped with the package."""
     return compile(zoo_text(name), externals=externals, name=f"{name}.gpm")

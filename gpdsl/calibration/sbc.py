@@ -19,6 +19,7 @@ from gpdsl.calibration.calibration import Calibration
 from gpdsl.errors import GpdslError, GpdslWarning, described, quoted
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.watch import Watch, watching
+from gpdsl.language.calls import answering
 from gpdsl.language.fit_options import FitOptions, with_options
 from gpdsl.language.model import Declarations
 from gpdsl.language.takes import Whole
@@ -121,6 +122,7 @@ FUTILE = 10
 Outcome = Shares | str | None
 
 
+@answering
 @with_options
 def sbc(
     model: Model,

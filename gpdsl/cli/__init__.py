@@ -94,12 +94,23 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def _refuse(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
     """Leave with what is no argument of a command, and the option that may have been meant."""
-    from gpdsl.language.source import closest
-
     known = [option for action in parser._actions for option in action.option_strings]
-    near = [closest(each.partition("=")[0], known) for each in rest if each.startswith("-")]
+    near = (_near(each.partition("=")[0], known) for each in rest if each.startswith("-"))
     meant = "".join(f"; did you mean {option}?" for option in dict.fromkeys(filter(None, near)))
     parser.error(f"unrecognized arguments: {' '.join(rest)}{meant}")
+
+
+def _near(asked: str, known: Sequence[str]) -> str:
+    """An option like the one asked for; where a command infers, also an option of inference by any of its names."""
+    from gpdsl.language.habits import OPTIONS as HABITS
+    from gpdsl.language.options import OPTIONS
+    from gpdsl.language.source import closest
+
+    word = asked.strip("-").replace("-", "_").lower()
+    option = word if word in OPTIONS else HABITS.get(word, "")
+    if f"--{option}" in known:
+        return f"--{option}"
+    return f"--set {option}=..." if option in OPTIONS and "--set" in known else closest(asked, known)
 
 
 def _module(name: str) -> ModuleType:

@@ -99,6 +99,67 @@ _OPTIONS = {
 OPTIONS: Mapping[str, str] = {word: option for option, words in _OPTIONS.items() for word in words.split()}
 """Words of other tools for options of a fit, by those that they have here."""
 
+
+def _by_word(table: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    """What each word may be called here."""
+    words = {word for several in table.values() for word in several.split()}
+    return {word: tuple(own for own, several in table.items() if word in several.split()) for word in words}
+
+
+_ARGUMENTS = {
+    "seed": "random_state random_seed rng key",
+    "folds": "n_splits splits cv k n_folds",
+    "count": "n size n_samples num_samples samples num draws shape",
+    "draws": "n size n_samples num_samples samples num count",
+    "rows": "n size n_samples num_samples samples",
+    "probabilities": "q quantiles p prob level percentiles",
+    "level": "alpha ci prob hdi_prob coverage confidence",
+    "by": "groupby group groups group_by freq",
+    "path": "filename file fname out save",
+    "data": "x df frame newdata new_data xnew x_test dataset",
+    "observed": "y y_true values",
+    "names": "name columns var_names vars",
+    "name": "names output var_name var",
+    "condition": "event expression expr",
+    "statistic": "stat t",
+    "against": "reference method with_",
+    "text": "source model code string",
+    "externals": "functions callables",
+    "fits": "models",
+}
+ARGUMENTS = _by_word(_ARGUMENTS)
+"""Words of other tools for arguments, by what they may be called here."""
+
+_NAMES = {
+    "variance": "var",
+    "sd": "std stddev scale",
+    "quantile": "quantiles percentile percentiles",
+    "interval": "hdi ci credible_interval confint conf_int intervals",
+    "sample": "samples rvs sample_y rsample draw",
+    "parameters": "params hyperparameters kernel_ coef coef_ get_params",
+    "elbo": "lml log_marginal_likelihood marginal_likelihood evidence log_evidence bound loss",
+    "log_predictive_density": "score log_prob logpdf log_likelihood nlpd",
+    "cross_validate": "kfold cv cross_val_score k_fold",
+    "check_predictive": "ppc posterior_predictive_check pp_check posterior_predictive",
+    "to_frame": "to_pandas to_df to_dataframe dataframe df",
+    "to_datatree": "to_arviz to_inferencedata idata inference_data trace",
+    "predict": "posterior predict_f predict_y forecast predict_mean",
+    "fit": "train optimize optimise minimize infer run",
+    "sample_prior": "simulate sample prior sample_prior_predictive prior_predictive",
+    "save": "dump export write",
+    "graph": "to_graphviz model_to_graphviz plot",
+    "latex": "to_latex equations",
+    "draw_functions": "sample_functions pathwise paths",
+    "loo": "psis_loo loo_cv lpo",
+}
+NAMES = _by_word(_NAMES)
+"""Words of other tools for methods and attributes, by what they may be called here."""
+
+PREDICTED = frozenset(
+    {"mean", "sd", "variance", "covariance", "quantile", "interval", "sample", "draws", "probability", "total", "label"}
+)
+"""Methods of predictions that are looked for elsewhere."""
+
 SCALE = re.compile(r"(ell|l|lengthscale|length_scale|sigma|s2|tau|sd|std|scale|variance|noise|phi)\d*(_.*)?")
 """Names that are given to what is positive."""
 VARIANCES = frozenset({"variance", "outputscale", "amplitude", "sigma", "s2", "eta"})

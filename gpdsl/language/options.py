@@ -319,7 +319,8 @@ def check_option(name: str, value: Any) -> Any:
     if name not in OPTIONS:
         if name in WRITTEN:
             raise GpdslError(f"{name} is not for simulated data, which are fitted as they are: leave it out")
-        raise GpdslError(f"unknown option `{name}`{_meant(name, WRITTEN, HABITS)}; options are {', '.join(WRITTEN)}")
+        meant = _meant(name, WRITTEN, HABITS) or f"; options are {', '.join(WRITTEN)}"
+        raise GpdslError(f"unknown option `{name}`{meant}")
     takes = OPTIONS[name].takes
     found = takes.read(value)
     if found is None:

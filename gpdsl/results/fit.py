@@ -22,6 +22,7 @@ from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts, parts
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
+from gpdsl.language.calls import spoken
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.kept import on_use
@@ -34,7 +35,7 @@ from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
 from gpdsl.results.prediction import Origin, Prediction
-from gpdsl.results.settings import Settings, missing, refuse_named, refuse_settings
+from gpdsl.results.settings import Settings, refuse_named, refuse_settings
 from gpdsl.results.simulations import Simulations
 from gpdsl.shown import mimebundle
 from gpdsl.symbolic.density_mass import doubtful
@@ -101,6 +102,7 @@ class Shown:
         return plot_fit(cast("Fit", self), data, names, path, kind, others)
 
 
+@spoken
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit(Shown, Criticised):
     """A fitted model.
@@ -148,11 +150,6 @@ class Fit(Shown, Criticised):
     settings: Settings | None = None
     """Settings of the learnt parameters that predictions average over; None where these are at `parameters` alone."""
     inspected: Inspected = NEVER
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing(self, name, "a fit")
 
     @cached_property
     def no_bound(self) -> str:
@@ -229,7 +226,7 @@ class Fit(Shown, Criticised):
         functions, that of the fit by default. Raises GpdslError for an output by its name, which `given` has.
         """
         if named:
-            refuse_named(self.program.declarations, named)
+            refuse_named(self.program.declarations, self.predict, named)
         index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
         bound = self.bind(data, columns, outputs=False)
         known = None if given is None else self.bind(given, columns, outputs=False, beside=bound)

@@ -31,6 +31,7 @@ from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
+from gpdsl.language.calls import answering
 from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
@@ -135,6 +136,7 @@ def checksum(header: str, arrays: Mapping[str, np.ndarray]) -> str:
     return found.hexdigest()
 
 
+@answering
 def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fit:
     """Read a fit written by `Fit.save`. Opaque functions it needs are looked up in `externals`, then in the registry.
 

@@ -16,6 +16,7 @@ from gpdsl.data.times import Calendar, words_of
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Usage
 from gpdsl.inference.posteriors.posterior import by_parts
+from gpdsl.language.calls import spoken
 from gpdsl.program.cache import in_precision
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, of_passes, verify_asked
@@ -60,6 +61,7 @@ class Origin(NamedTuple):
     table: Any = None
 
 
+@spoken
 class Prediction(Scored):
     """What a fit says about some rows.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from gpdsl.inference.integrated import STATISTICS, Integrated, Learnt
 from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
 from gpdsl.inference.problem import as_arrays
+from gpdsl.language.calls import spoken, unknown_argument
 from gpdsl.language.model import Declarations
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.quantiles import weighted_quantile, weighted_share
@@ -33,6 +34,7 @@ class Setting:
     held: Held | None = None
 
 
+@spoken
 @dataclass(frozen=True, eq=False)
 class Settings:
     """Settings with weights that add up to 1.
@@ -107,13 +109,6 @@ class Settings:
         """P(parameter < `at`), element by element: between settings as quantiles are."""
         return weighted_share(self.values(name), self._weights(name), np.asarray(at, float))
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing(
-                self, name, "`fit.settings`, which knows `values`, `mean`, `sd` and `quantile` of parameters,"
-            )
-
     def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of settings, as often as their weights say, in the order of `Averaged.over_settings`."""
         return np.repeat(np.arange(len(self.each)), rng.multinomial(count, self.weights))[rng.permutation(count)]
@@ -176,29 +171,11 @@ def refuse_settings(settings: Settings | None, what: str, instead: str) -> None:
         )
 
 
-# What is asked of a fit, or of its settings, and is a prediction's to say.
-
-PREDICTED = frozenset({"mean", "sd", "variance", "covariance", "quantile", "draws", "probability", "total", "label"})
-"""Methods of predictions that are looked for elsewhere."""
-
-
-class MisplacedError(GpdslError, AttributeError):
-    """An attribute that something else has; `hasattr` is false, as of any other that is missing."""
-
-
-def missing(owner: object, attribute: str, what: str) -> AttributeError:
-    """The error of an attribute that a thing does not have; `what` says what the thing is, and what it has."""
-    if attribute not in PREDICTED:
-        text = f"{type(owner).__name__!r} object has no attribute {attribute!r}"
-        return AttributeError(text, name=attribute, obj=owner)
-    return MisplacedError(f"{what} has no `{attribute}`; predictions have: `fit.predict(data).{attribute}(...)`")
-
-
-def refuse_named(declarations: Declarations, named: Mapping[str, Any]) -> NoReturn:
+def refuse_named(declarations: Declarations, predict: Callable[..., Any], named: Mapping[str, Any]) -> NoReturn:
     """Of arguments that `predict` does not have: outputs are told with the inputs of their rows."""
     name = next(iter(named))
     if name not in declarations.outputs and name.rstrip("0123456789_") not in declarations.outputs:
-        raise TypeError(f"Fit.predict() got an unexpected keyword argument {name!r}")
+        raise unknown_argument(predict, "fit.predict", name)
     inputs = "".join(f"{each!r}: ..., " for each in declarations.inputs)
     raise GpdslError(
         f"predict: `{name}` is no argument; outputs that are known are rows, with their inputs: "

@@ -150,7 +150,7 @@ def test_an_output_by_its_name_is_pointed_to_rows() -> None:
     for name in ("y", "y1"):
         with pytest.raises(gpdsl.GpdslError, match=f"`{name}` is no argument.*given={{'x': ..., '{name}': ...}}"):
             fit.predict({"x": NEW}, **{name: [1.0]})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'outputs'"):
+    with pytest.raises(TypeError, match="fit.predict has no argument .outputs.; it is fit.predict"):
         fit.predict({"x": NEW}, outputs=True)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.per_latent import counted, of_latents, supported, words_of
-from gpdsl.inference.plan.refusals import refuse, refuse_schedule
+from gpdsl.inference.plan.refusals import refuse
 from gpdsl.language.options import OPTIONS, check_engine, check_option
 
 # Whether all rows are taken at once, or minibatches: by the work that either takes.
@@ -304,8 +304,7 @@ def decide(
             optimizer, reasons["optimizer"] = "adam", _noisy(posterior, opaque, per_row)
         else:
             optimizer, reasons["optimizer"] = "lbfgs", "all rows, a deterministic objective"
-    refuse(optimizer, posterior, batch, opaque, per_row)
-    refuse_schedule(options, optimizer)
+    refuse(optimizer, posterior, batch, opaque, per_row, options.schedule)
     samples = options.samples or (200 if opaque else 100)
     most = {"natural": 300 if opaque else 200, "lbfgs": 2000, "adam": 2000, "adadelta": 2000}
     on_batches = optimizer == "natural" and batch > 0

@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from gpdsl.program.program import Program
 
 
-def refuse_schedule(options: Options, optimizer: str) -> None:
-    """Raise GpdslError where an alternating schedule meets another optimiser than its own."""
-    if options.schedule == "alternating" and optimizer != "lbfgs":
-        raise GpdslError(
-            "schedule = alternating maximises one set of unknowns after the other by L-BFGS on all rows: leave out the "
-            f"optimizer (it is {optimizer} here), or use schedule = joint"
-        )
-
-
 def of_parameters(program: Program, options: Options) -> Options:
     """The options of a model without latents: the log likelihood and the priors of all rows, with no q.
 
@@ -70,8 +61,13 @@ def refuse_together(options: Options) -> None:
             raise GpdslError(f"{asked[one]} {does[one]}; {asked[other]} {why}: leave one out")
 
 
-def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool) -> None:
-    """Raise GpdslError where an optimiser does not cover the posterior, minibatches or likelihood."""
+def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool, schedule: str) -> None:
+    """Raise GpdslError where an optimiser does not cover the posterior, minibatches, likelihood or schedule."""
+    if schedule == "alternating" and optimizer != "lbfgs":
+        raise GpdslError(
+            "schedule = alternating maximises one set of unknowns after the other by L-BFGS on all rows: leave out the "
+            f"optimizer (it is {optimizer} here), or use schedule = joint"
+        )
     if posterior == "coupled" and (optimizer != "natural" or batch):
         raise GpdslError(
             "posterior = coupled is found by natural gradients on all rows at once: leave out optimizer and "

@@ -15,7 +15,7 @@ from gpdsl.language.errors.definitions import BadType, BoundsOrder, OutsideConst
 from gpdsl.language.errors.limits import NotFinite
 from gpdsl.language.model import Axis, Param
 from gpdsl.language.source import Span
-from gpdsl.language.vocabulary import CONSTRAINTS, TIME_UNITS
+from gpdsl.language.vocabulary import TIME_UNITS
 
 # Values of constants and parameters: numbers and nested lists of them, computed in floating point.
 
@@ -193,17 +193,6 @@ def _check_square(scope: Scope, name: str, kind: syntax.Type, axes: tuple[Axis, 
         shown = ", ".join(axis.describe() for axis in axes) or "one number"
         remedy = f"write two indices of equal size, `index p in 1..3`, `index q in 1..3` and `param {name}[p,q] : ...`"
         scope.problems.fail(BadType(kind.span, f"`{name}` is a square matrix", f"[{shown}] here", remedy))
-
-
-def default_initial(constraint: str, lower: Bound, upper: Bound) -> float:
-    """The initial value of a parameter that has none written: that of its type when the bounds allow it."""
-    usual = CONSTRAINTS[constraint]
-    bottom = 0.0 if lower is None and constraint == "positive" else lower
-    if (bottom is None or bottom < usual) and (upper is None or usual < upper):
-        return usual
-    if bottom is not None and upper is not None:
-        return (bottom + upper) / 2
-    return bottom + 1.0 if bottom is not None else (upper or 0.0) - 1.0
 
 
 def check_initial(scope: Scope, formula: syntax.Formula, param: Param) -> None:

@@ -10,11 +10,11 @@ from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis
 from gpdsl.language.checker.build import fact_of
 from gpdsl.language.checker.constraints import (
     SHAPED,
+    Bound,
     check_axes,
     check_bounds,
     check_initial,
     check_shape,
-    default_initial,
     evaluate_value,
     refuse_bounds,
     shape_of,
@@ -168,12 +168,23 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
     if constraint in SHAPED:
         check_axes(scope, name.text, statement.type, axes)
     lower, upper = check_bounds(scope, name.text, statement.type) if statement.type.bounds else (None, None)
-    initial: float | tuple = default_initial(constraint, lower, upper)
+    initial: float | tuple = _default_initial(constraint, lower, upper)
     given = statement.value is not None
     param = Param(name.text, name.span, constraint, axes, initial, statement.fixed, None, lower, upper, given)
     if statement.value is not None:
         param = replace(param, initial=initial_value(scope, statement.value, param))
     scope.params[name.text] = param
+
+
+def _default_initial(constraint: str, lower: Bound, upper: Bound) -> float:
+    """The initial value of a parameter that has none written: that of its type when the bounds allow it."""
+    usual = CONSTRAINTS[constraint]
+    bottom = 0.0 if lower is None and constraint == "positive" else lower
+    if (bottom is None or bottom < usual) and (upper is None or usual < upper):
+        return usual
+    if bottom is not None and upper is not None:
+        return (bottom + upper) / 2
+    return bottom + 1.0 if bottom is not None else (upper or 0.0) - 1.0
 
 
 def initial_value(scope: Scope, formula: syntax.Formula, param: Param) -> float | tuple:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, described, preformatted, quoted
 from gpdsl.inference.integrated import UNTRUSTED
+from gpdsl.language.calls import answering
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows
 from gpdsl.results.criticism.without import leave_one_out
 from gpdsl.results.fit import Fit
@@ -164,6 +165,7 @@ class Comparison:
         return preformatted(repr(self))
 
 
+@answering
 def compare(fits: Mapping[str, Fit | Elpd] | Sequence[Fit | Elpd], data: Any = None) -> Comparison:
     """Fits of the same data by `fit.loo`, the best first, with differences to it and their standard errors.
 
@@ -171,6 +173,8 @@ def compare(fits: Mapping[str, Fit | Elpd] | Sequence[Fit | Elpd], data: Any = N
     `cross_validate` or `leave_future_out` has found; `data` are for the others. Raises GpdslError where fits have other
     data or outputs, or other rows are predicted: densities of different things cannot be compared.
     """
+    if isinstance(fits, Fit | Elpd):
+        raise GpdslError("compare: one fit is nothing to compare: expected fits by name, or a list of them")
     named = dict(fits) if isinstance(fits, Mapping) else _named(fits)
     if not named or not all(isinstance(each, Fit | Elpd) for each in named.values()):
         raise GpdslError(f"compare: expected fits by name, or a list of them, got {quoted(repr(fits))}")

@@ -1,0 +1,107 @@
+"""Arguments and names that a model, a fit or a prediction does not have: refused with what stands in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, getmembers, isfunction, signature
+from typing import Any, TypeVar
+
+from gpdsl.errors import GpdslError
+from gpdsl.language.habits import ARGUMENTS, NAMES, PREDICTED
+from gpdsl.language.source import closest
+
+Kind = TypeVar("Kind", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CallError(GpdslError, TypeError):
+    """A call with an argument too few, too many, or of another name."""
+
+
+class NoSuchNameError(GpdslError, AttributeError):
+    """An attribute that a thing does not have; `hasattr` is false, as of any other that is missing."""
+
+
+def spoken(kind: Kind) -> Kind:
+    """A class of the public interface whose methods and attributes answer in words what they do not have."""
+    for name, method in getmembers(kind, isfunction):
+        if not name.startswith("_"):
+            setattr(kind, name, answering(method, f"{kind.__name__.lower()}.{name}"))
+    kind.__getattr__ = _no_such_name  # type: ignore[attr-defined]
+    return kind
+
+
+def answering(function: Function, name: str = "") -> Function:
+    """A function that refuses what its signature does not have by a CallError under this name."""
+
+    @wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except TypeError:
+            try:
+                signature(function).bind(*arguments, **keywords)
+            except TypeError as problem:
+                raise _refused(function, name or function.__name__, str(problem), keywords) from None
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def _refused(function: Callable[..., Any], name: str, problem: str, keywords: Collection[str]) -> CallError:
+    parameters = signature(function).parameters.values()
+    taken = [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD and each.name != "self"]
+    open_ended = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
+    unknown = next((each for each in keywords if each not in taken and not open_ended), None)
+    if unknown is None:
+        return CallError(f"{name}: {problem}; it is {name}({_written(parameters)})")
+    return unknown_argument(function, name, unknown)
+
+
+def unknown_argument(function: Callable[..., Any], name: str, unknown: str) -> CallError:
+    """The error of a keyword that a function of this name does not know."""
+    parameters = signature(function).parameters.values()
+    meant = _meant(unknown, ARGUMENTS, [each.name for each in parameters])
+    return CallError(f"{name} has no argument `{unknown}`; it is {name}({_written(parameters)}){meant}")
+
+
+def _no_such_name(self: object, name: str) -> Any:
+    kind = type(self)
+    if hasattr(kind, name):  # a property that failed by an AttributeError of its own: let it say so
+        return object.__getattribute__(self, name)
+    text = f"{kind.__name__!r} object has no attribute {name!r}"
+    if name.startswith("_"):
+        raise AttributeError(text, name=name, obj=self)
+    own = [each for each in dir(self) if not each.startswith("_")]
+    meant = _by_habit(name, NAMES, own) or _meant(name, {}, own)
+    if predicted := next((each for each in (name, *NAMES.get(name.lower(), ())) if each in PREDICTED - {*own}), ""):
+        meant = f"; predictions have: `fit.predict(data).{predicted}(...)`"
+    raise NoSuchNameError(f"{text}{meant}") if meant else AttributeError(text, name=name, obj=self)
+
+
+def _by_habit(word: str, habits: Mapping[str, Iterable[str]], own: Collection[str]) -> str:
+    near = next((each for each in habits.get(word.lower(), ()) if each in own), "")
+    return f"; did you mean `{near}`?" if near else ""
+
+
+def _meant(word: str, habits: Mapping[str, Iterable[str]], own: Collection[str]) -> str:
+    """What may have been meant, of what there is: by the words of other tools, then by its letters."""
+    near = closest(word, own)
+    return _by_habit(word, habits, own) or (f"; did you mean `{near}`?" if near else "")
+
+
+def _written(parameters: Collection[Parameter]) -> str:
+    """The arguments of a function, without types, and options of inference named as such."""
+    from gpdsl.language.options import OPTIONS
+
+    shown: list[str] = []
+    spelt_out = {*OPTIONS} if "posterior" in {each.name for each in parameters} else set()
+    for each in parameters:
+        if each.name in {"self", *spelt_out} or each.kind is Parameter.VAR_KEYWORD:
+            continue
+        if each.kind is Parameter.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        shown.append(each.name if each.default is Parameter.empty else f"{each.name}={each.default!r}")
+    options = bool(spelt_out) or "options" in {each.name for each in parameters}
+    return ", ".join([*shown, *["**options"] * options])

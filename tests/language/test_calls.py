@@ -1,0 +1,94 @@
+"""Arguments and names that a model, a fit or a prediction does not have are refused with what stands in their place."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import gpdsl
+from gpdsl.language import habits
+from gpdsl.language.calls import CallError, answering, spoken
+
+
+@spoken
+class Tool:
+    """Something with methods, and a property that fails."""
+
+    elbo = 1.0
+
+    def cross_validate(self, data: object, folds: int = 5, *, seed: int = 0) -> tuple:
+        return data, folds, seed
+
+    def fails(self) -> object:
+        return len(3)  # type: ignore[arg-type]
+
+    @property
+    def broken(self) -> object:
+        return self.nothing_of_the_kind  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "said"),
+    [
+        ((), {}, r"missing a required argument: 'data'; it is tool.cross_validate\(data, folds=5, \*, seed=0\)$"),
+        ((1, 2, 3), {}, "too many positional arguments; it is"),
+        ((1,), {"n_splits": 3}, r"has no argument `n_splits`; it is .*\); did you mean `folds`\?$"),
+        ((), {"random_state": 3}, r"has no argument `random_state`; .*did you mean `seed`\?$"),
+        ((1,), {"fold": 3}, r"no argument `fold`; .*did you mean `folds`\?$"),
+        ((1,), {"verbose": 3}, r"no argument `verbose`; it is .*seed=0\)$"),
+        ((1, 2), {"folds": 3}, "multiple values for argument 'folds'"),
+    ],
+)
+def test_wrong_calls_say_what_the_call_is(arguments: tuple, keywords: dict, said: str) -> None:
+    with pytest.raises(CallError, match=f"^tool.cross_validate.*{said}") as caught:
+        Tool().cross_validate(*arguments, **keywords)
+    assert isinstance(caught.value, gpdsl.GpdslError) and isinstance(caught.value, TypeError)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+def test_right_calls_are_what_they_were() -> None:
+    assert Tool().cross_validate(1, seed=2) == (1, 5, 2)
+    assert inspect.signature(Tool.cross_validate).parameters["folds"].default == 5
+    with pytest.raises(TypeError, match="has no len") as caught:  # an error inside is not one of the call
+        Tool().fails()
+    assert not isinstance(caught.value, gpdsl.GpdslError)
+
+
+def test_names_of_other_tools_are_told_ours() -> None:
+    tool = Tool()
+    for name, said in (
+        ("kfold", "did you mean `cross_validate`"),
+        ("elbow", "`elbo`"),
+        ("std", r"predict\(data\).sd\("),
+    ):
+        with pytest.raises(AttributeError, match=f"'Tool' object has no attribute '{name}'; .*{said}"):
+            getattr(tool, name)
+        assert not hasattr(tool, name)
+    with pytest.raises(AttributeError, match="no attribute 'zzz'$"):
+        tool.zzz  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):  # and not `broken`, which there is
+        _ = tool.broken
+
+
+def test_words_of_other_tools_lead_to_what_there_is() -> None:
+    """Every right side of the tables is a name, or an argument, of the public interface."""
+    kinds = (gpdsl.Model, gpdsl.Fit, gpdsl.Prediction)
+    names = {name for kind in kinds for name in (*dir(kind), *getattr(kind, "__annotations__", ()))}
+    assert {own for several in habits.NAMES.values() for own in several} <= names
+    public = [
+        method for kind in kinds for name, method in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"
+    ]
+    public += [each for name in gpdsl.__all__ if inspect.isfunction(each := getattr(gpdsl, name))]
+    arguments = {name for function in public for name in inspect.signature(function).parameters}
+    assert {own for several in habits.ARGUMENTS.values() for own in several} <= arguments
+
+
+def test_options_of_a_fit_are_named_as_such() -> None:
+    with pytest.raises(
+        CallError, match=r"model.fit: too many .*; it is model.fit\(data, \*, .*resume=False, \*\*options\)"
+    ):
+        gpdsl.zoo("boston").fit([1.0], [2.0])  # type: ignore[misc]
+    with pytest.raises(CallError, match=r"compile has no argument `source`; .*did you mean `text`\?"):
+        gpdsl.compile(source="")  # type: ignore[call-arg]
+    assert answering(len)([1]) == 1
