@@ -14,7 +14,8 @@ from gpdsl.errors import GpdslError, quoted
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
 _QUARTER = re.compile(r"(\d{4})-?Q([1-4])")
 _YEAR_FIRST = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})((?:[T ].*)?)")
-YEAR_LAST = re.compile(r"\d{1,2}([/.-])\d{1,2}\1\d{4}(?:[T ].*)?")
+_DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})((?:[T ].*)?)")
+YEAR_LAST = re.compile(r"\d{1,2}([/-])\d{1,2}\1\d{4}(?:[T ].*)?")
 """Days that do not say which number is the month."""
 NAMED_MONTH = re.compile(
     r"\b\d{1,2}[\s.,-]*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|"
@@ -44,8 +45,11 @@ def moment_of(value: Any) -> datetime | None:
 def moment_in(text: str) -> datetime | None:
     """The moment that an ISO text stands for, as of `2024-01-05`, `2024-01-05T14:30+02:00`, `2024-01` and `2024Q1`.
 
-    Of an interval, `2024-01-01/2024-01-07`, it is where it begins. `2024/1/5` and `2024.1.5` are days as well.
+    Of an interval, `2024-01-01/2024-01-07`, it is where it begins. `2024/1/5` and `2024.1.5` are days as well,
+    and so is `5.1.2024`: with points the day stands first everywhere.
     """
+    if day := _DOTTED.fullmatch(text.strip()):
+        text = f"{day[3]}-{int(day[2]):02}-{int(day[1]):02}{day[4]}"
     if day := _YEAR_FIRST.fullmatch(text.strip()):
         text = f"{day[1]}-{int(day[2]):02}-{int(day[3]):02}{day[4]}"
     text = text.partition("/")[0].strip()

@@ -193,7 +193,7 @@ def test_the_word_is_free_for_names() -> None:
     assert bind(models.compile_text(text), {"time": ISO, "hour": [1, 2, 3]}).inputs["time"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("text", ["2024/1/5", "2024.01.05", " 2024/01/05 "])
+@pytest.mark.parametrize("text", ["2024/1/5", "2024.01.05", " 2024/01/05 ", "5.1.2024", "05.01.2024 "])
 def test_days_with_the_year_first_are_read_whatever_separates_them(text: str) -> None:
     assert moment_in(text) == dt.datetime(2024, 1, 5)
     assert moment_in("2024/1/5 14:30") == dt.datetime(2024, 1, 5, 14, 30)

@@ -77,7 +77,6 @@ def _calibrated(places: Float[np.ndarray, " values"]) -> Finding:
     furthest = float(np.max(np.abs(places)))
     alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
     tails = alone < CHANCE
-    words = "narrow" if inside < 0.9 else "wide, or the tails too light"
     return Finding(
         "calibration",
         min(p, alone) if tails else p,
@@ -86,5 +85,19 @@ def _calibrated(places: Float[np.ndarray, " values"]) -> Finding:
         + f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails,
         "few values lie far out: look at their rows, or take heavier tails, `StudentT(4, f, s)` in place of Normal"
         if tails and inside >= MOSTLY
-        else f"predictions are too {words}: learn the noise, or take another likelihood or kernel",
+        else _misfit(places),
     )
+
+
+def _misfit(places: Float[np.ndarray, " values"]) -> str:
+    """How values differ from normal ones, where something does, and what to do: by two standard errors of each look."""
+    count, ranks = len(places), ndtr(places)
+    wide = float(np.mean(np.abs(places) < 1.6449)) - 0.9
+    if abs(wide) > 2.0 * np.sqrt(0.09 / count):
+        words = "wide" if wide > 0 else "narrow"
+        return f"predictions are too {words}: learn the noise, or take another likelihood or kernel"
+    if abs(float(np.mean(places > 0)) - 0.5) > 1.0 / np.sqrt(count):
+        return "values are skewed about their predictions: take a skewed likelihood, or one of log(y)"
+    if np.mean(np.abs(ranks - 0.5) < 0.25) > 0.5:
+        return "values lie close together, or far out: take heavier tails, `StudentT(4, f, s)` in place of Normal"
+    return "values lie on either side of their predictions, as two groups do: read the column that tells them apart"
