@@ -90,10 +90,10 @@ def _calibrated(places: Float[np.ndarray, " values"]) -> Finding:
 
 
 def _misfit(places: Float[np.ndarray, " values"]) -> str:
-    """How values differ from normal ones, where something does, and what to do: by two standard errors of each look."""
+    """How values differ from normal ones, where something does, and what to do: by two standard errors of each look, of nine tenths by 3 % too."""
     count, ranks = len(places), ndtr(places)
     wide = float(np.mean(np.abs(places) < 1.6449)) - 0.9
-    if abs(wide) > 2.0 * np.sqrt(0.09 / count):
+    if abs(wide) > max(2.0 * np.sqrt(0.09 / count), 0.03):
         words = "wide" if wide > 0 else "narrow"
         return f"predictions are too {words}: learn the noise, or take another likelihood or kernel"
     if abs(float(np.mean(places > 0)) - 0.5) > 1.0 / np.sqrt(count):
