@@ -90,7 +90,7 @@ def _calibrated(places: Float[np.ndarray, " values"]) -> Finding:
 
 
 def _misfit(places: Float[np.ndarray, " values"]) -> str:
-    """How values differ from normal ones, where something does, and what to do: by two standard errors, or 3 %, of each."""
+    """How values differ from normal ones, and what to do, by two standard errors, or 3 %, of each."""
     count, ranks = len(places), ndtr(places)
     wide = float(np.mean(np.abs(places) < 1.6449)) - 0.9
     if abs(wide) > max(2.0 * np.sqrt(0.09 / count), 0.03):
