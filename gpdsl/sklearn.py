@@ -19,6 +19,7 @@ from gpdsl.data.convert import order_of
 from gpdsl.data.targets import WORDS_IN_Y, NotNumbersError, numbers_expected, refuse_odd_labels
 from gpdsl.data.values import numbers_in_order
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
+from gpdsl.language.calls import answering, spoken
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
 
@@ -82,6 +83,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     the inputs in the order of their declaration.
     """
 
+    @answering
     def __init__(
         self,
         model: str | PathLike[str] | models.Model | None = None,
@@ -182,6 +184,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self.fit_.predict(self._table(X, None if by_name else checked))
 
 
+@spoken
 class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """Regression by a Gaussian process, or by any model with one output that is a number.
 
@@ -219,18 +222,27 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         self._fit(X, checked, (y - self._mean) / self._sd)
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predictive mean [rows]; with `return_std` also the standard deviation of an observation, with its noise."""
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """Predictive mean [rows]; with `return_std` also the standard deviation of an observation, with its noise.
+
+        With `return_cov` also the covariance of observations at all rows. Raises GpdslError where both are asked for.
+        """
+        if return_std and return_cov:
+            raise GpdslError("Regressor.predict: ask for return_std or return_cov, whose diagonal is its square")
         prediction, name = self._predict(X), self._output.name
         mean = self._mean + self._sd * prediction.mean(name)
+        if return_cov:
+            return mean, self._sd**2 * prediction.covariance(name)
         return (mean, self._sd * np.sqrt(prediction.variance(name))) if return_std else mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draws of new observations [rows, n_samples], of all rows together."""
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        return self._mean + self._sd * self._predict(X).draws(self._output.name, n_samples, seed=seed).T
+        drawn = self._predict(X).draws(self._output.name, n_samples, seed=seed)
+        return self._mean + self._sd * drawn.T
 
 
+@spoken
 class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """Classification by Gaussian processes, or by any model with one output that is binary, a label or ordinal.
 
@@ -303,7 +315,11 @@ def _compiled(model: str | PathLike[str] | models.Model) -> models.Model:
     """A model from its text, which has several lines, or from its file."""
     if isinstance(model, models.Model):
         return model
-    return models.compile(model) if isinstance(model, str) and "\n" in model else models.load(Path(model))
+    if isinstance(model, str) and "\n" in model:
+        return models.compile(model)
+    if not Path(model).exists():
+        raise GpdslError(f"model = {quoted(repr(model))}: expected a path of a .gpm file, a text of lines, or a Model")
+    return models.load(Path(model))
 
 
 def _inputs(declarations: Declarations, X: np.ndarray) -> dict[str, np.ndarray]:

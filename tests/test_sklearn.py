@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -86,6 +87,12 @@ def test_the_default_is_the_exact_gp_of_standardised_rows(regressor: Regressor) 
     found, spread = regressor.predict(new, return_std=True)
     np.testing.assert_allclose(found, mean, rtol=1e-8)
     np.testing.assert_allclose(spread, sd, rtol=1e-6)
+    together = kernel(b, b) + p["sigma"] ** 2 * np.eye(4) - k @ np.linalg.solve(K, k.T)
+    found, covariance = regressor.predict(new, return_cov=True)
+    np.testing.assert_allclose(found, mean, rtol=1e-8)
+    np.testing.assert_allclose(covariance, Y.var() * together, atol=1e-8 * Y.var())
+    with pytest.raises(GpdslError, match="return_std or return_cov"):
+        regressor.predict(new, return_std=True, return_cov=True)
     draws = regressor.sample_y(new, 4000, random_state=1)
     assert draws.shape == (4, 4000)
     assert np.all(np.abs(draws.mean(1) - mean) < 5 * sd / np.sqrt(4000))
@@ -289,3 +296,15 @@ def test_labels_of_two_kinds_are_refused(labels: Any, said: str) -> None:
     with pytest.raises(NotNumbersError, match=said) as caught:
         Classifier().fit([[0.0], [1.0]], labels)
     assert isinstance(caught.value, ValueError)
+
+
+def test_arguments_of_other_estimators_are_told_what_there_is() -> None:
+    with pytest.raises(GpdslError, match=r"Regressor has no argument `kernel`; it is .*, options=None\); .*`model`"):
+        Regressor(kernel="rbf")  # type: ignore[call-arg]
+    with pytest.raises(GpdslError, match="model = 'RBF': expected a path of a .gpm file, a text of lines, or a Model"):
+        Regressor("RBF").fit(X, Y)
+    unfitted = Regressor()
+    for ask in (unfitted.predict, unfitted.sample_y):
+        with pytest.raises(NotFittedError):
+            ask(X)
+    assert not hasattr(unfitted, "kernel_")

@@ -43,7 +43,8 @@ def answering(function: Function, name: str = "") -> Function:
             try:
                 signature(function).bind(*arguments, **keywords)
             except TypeError as problem:
-                raise _refused(function, name or function.__name__, str(problem), keywords) from None
+                called = type(arguments[0]).__name__ if function.__name__ == "__init__" else name or function.__name__
+                raise _refused(function, called, str(problem), keywords) from None
             raise
 
     return call  # type: ignore[return-value]
@@ -73,7 +74,7 @@ def _no_such_name(self: object, name: str) -> Any:
     text = f"{kind.__name__!r} object has no attribute {name!r}"
     if name.startswith("_"):
         raise AttributeError(text, name=name, obj=self)
-    own = [each for each in dir(self) if not each.startswith("_")]
+    own = [each for each in object.__dir__(self) if not each.startswith("_")]
     meant = _by_habit(name, NAMES, own) or _meant(name, {}, own)
     if predicted := next((each for each in (name, *NAMES.get(name.lower(), ())) if each in PREDICTED - {*own}), ""):
         meant = f"; predictions have: `fit.predict(data).{predicted}(...)`"
@@ -96,12 +97,14 @@ def _written(parameters: Collection[Parameter]) -> str:
     from gpdsl.language.options import OPTIONS
 
     shown: list[str] = []
-    spelt_out = {*OPTIONS} if "posterior" in {each.name for each in parameters} else set()
+    spelt_out = {*OPTIONS} if {*OPTIONS} <= {each.name for each in parameters} else set()
     for each in parameters:
         if each.name in {"self", *spelt_out} or each.kind is Parameter.VAR_KEYWORD:
             continue
         if each.kind is Parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
         shown.append(each.name if each.default is Parameter.empty else f"{each.name}={each.default!r}")
-    options = bool(spelt_out) or "options" in {each.name for each in parameters}
+    options = bool(spelt_out) or any(
+        each.kind is Parameter.VAR_KEYWORD and each.name == "options" for each in parameters
+    )
     return ", ".join([*shown, *["**options"] * options])

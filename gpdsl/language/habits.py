@@ -124,6 +124,8 @@ _ARGUMENTS = {
     "statistic": "stat t",
     "against": "reference method with_",
     "text": "source model code string",
+    "model": "kernel likelihood",
+    "options": "optimizer n_restarts_optimizer learning_rate",
     "externals": "functions callables",
     "fits": "models",
 }
