@@ -36,6 +36,13 @@ def described(problem: BaseException) -> str:
     return quoted(f"{name}: {text}" if text else name)
 
 
+def plural(count: float, noun: str, digits: str = "") -> str:
+    """A number, written so, with its noun: 1 row, 2 rows, 0.3 nats."""
+    number = f"{count:{digits}}"
+    ending = "" if number == "1" else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
+
+
 class _Printable:
     """An exception whose text steers no terminal, whatever it quotes."""
 

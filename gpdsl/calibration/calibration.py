@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import binom
 
-from gpdsl.errors import GpdslError, preformatted, quoted
+from gpdsl.errors import GpdslError, plural, preformatted, quoted
 from gpdsl.replacing import replacing
 from gpdsl.results.pictures.style import plain, save, wrapped
 
@@ -168,7 +168,9 @@ class Calibration:
         """The table as text, and what failed."""
         failed = f", {len(self.failures)} failed" if self.failures else ""
         stopped = f"; interrupted, {self.asked} were asked for" if self.interrupted else ""
-        lines = [f"{self.model}: calibration by {self.runs} runs of {self.rows} rows{failed}{stopped}"]
+        lines = [
+            f"{self.model}: calibration by {plural(self.runs, 'run')} of {plural(self.rows, 'row')}{failed}{stopped}"
+        ]
         lines += [f"  {name} = {value}" for name, value in self.options.items()]
         width = max(len(name) for name in (*self.shares, "name"))
         lines.append(f"  {'name':<{width}}  entries  in 50%          in 90%          p")

@@ -17,7 +17,7 @@ from gpdsl.cli.options import (
     run_forward_files,
     standardise_of,
 )
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, plural
 from gpdsl.language import ModelError, Reach, render_json
 from gpdsl.language.model import Declarations
 from gpdsl.language.used import read_model
@@ -66,7 +66,7 @@ def _print(name: str, found: _Checked) -> None:
     elif found.warnings:
         print_mistakes(found.warnings.source, found.warnings.warnings)
         count = len(found.warnings)
-        print(f"{name}: ok, {count} warning{'s' if count > 1 else ''}")
+        print(f"{name}: ok, {plural(count, 'warning')}")
     else:
         print(f"{name}: ok")
 

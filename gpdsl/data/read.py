@@ -26,7 +26,7 @@ from gpdsl.data.file_mistakes import (
     Unreadable,
 )
 from gpdsl.data.table import Columns, Table, read_folder, refuse_beyond_memory, source_name
-from gpdsl.errors import GpdslWarning, described, quoted
+from gpdsl.errors import GpdslWarning, described, plural, quoted
 
 # Text files with one row per line: .csv and .tsv, by the standard library alone.
 
@@ -111,7 +111,7 @@ def _check_header(names: list[str], source: str) -> None:
 def _check_widths(records: list[list[str]], expected: int, source: str, lines: np.ndarray) -> None:
     widths = {len(record) for record in records}
     if len(records) > 1 and len(widths) == 1 and widths != {expected}:  # it is the first line that is the odd one
-        fields = f"{expected} field{'s' if expected > 1 else ''}"
+        fields = plural(expected, "field")
         raise DataError(HeaderUnlike(expected, widths.pop(), fields), source=f"{source}:1")
     for row, record in enumerate(records, 1):
         if len(record) != expected:

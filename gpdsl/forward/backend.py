@@ -58,9 +58,3 @@ class Backend(ABC):
     @abstractmethod
     def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
         """Answers for all rows."""
-
-
-def plural(count: int, noun: str) -> str:
-    """A number with its noun."""
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
-    return f"{count} {noun}{ending}"

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.errors import quoted
-from gpdsl.forward.backend import LONGEST_WAIT, Backend, Job, Pieces, plural
+from gpdsl.errors import plural, quoted
+from gpdsl.forward.backend import LONGEST_WAIT, Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import MissingExtra, UnknownExecutor
 from gpdsl.forward.processes import Processes

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.forward.backend import Backend, Job, Pieces, plural
+from gpdsl.errors import plural
+from gpdsl.forward.backend import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import CannotTravel, NoWorkers
 from gpdsl.forward.work import (

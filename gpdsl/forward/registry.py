@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 
+from gpdsl.errors import plural
 from gpdsl.forward.accounting import Accounting
 from gpdsl.forward.backend import Backend, Job
 from gpdsl.forward.backends import Here, backend_of
@@ -271,7 +272,7 @@ def _check_arity(model: ForwardModel) -> None:
         signature.bind(*model.arguments)
     except TypeError as problem:
         declared = ", ".join(f"`{each}`" for each in model.arguments) or "nothing"
-        count = f"{len(model.arguments)} argument{'s' * (len(model.arguments) != 1)}"
+        count = plural(len(model.arguments), "argument")
         raise ForwardModelError(WrongArity(model.name, str(signature), f"{count}: {declared}")) from problem
 
 
@@ -337,4 +338,4 @@ def _failures(policy: Policy) -> str:
     last = "penalised" if policy.penalises else "an error"
     if not policy.attempts:
         return f"a failure is {last}"
-    return f"a failure is tried again {policy.attempts} time{'s' * (policy.attempts > 1)}, then {last}"
+    return f"a failure is tried again {plural(policy.attempts, 'time')}, then {last}"

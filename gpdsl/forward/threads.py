@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.errors import quoted
-from gpdsl.forward.backend import Backend, Job, Pieces, plural
+from gpdsl.errors import plural, quoted
+from gpdsl.forward.backend import Backend, Job, Pieces
 from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, even, fault_of, stops, take
 
 MOST_GIVEN_UP = 32

@@ -130,12 +130,13 @@ class Criticised:
 
         return parameter_frame(cast("Fit", self))
 
-    def diagnose(self, data: Any = None) -> Diagnosis:
+    def diagnose(self, data: Any = None, *, full: bool = False) -> Diagnosis:
         """What is to be doubted of the fit, each with a number and what to do; `print` it.
 
         Without data: what was looked at for the summary, which leaves out what takes long. data: the rows that were
-        fitted, for everything. Raises GpdslError for other data.
+        fitted, for everything: a fit keeps none, so that `full=True` asks for them. Raises GpdslError for other data,
+        and for `full=True` without any.
         """
         from gpdsl.results.criticism.findings import diagnose
 
-        return diagnose(cast("Fit", self), data)
+        return diagnose(cast("Fit", self), "full" if full and data is None else data)

@@ -13,7 +13,7 @@ from gpdsl.data import Data
 from gpdsl.data.bound import Standardised
 from gpdsl.data.errors import listed
 from gpdsl.data.times import Calendar, words_of
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, plural
 from gpdsl.forward import Usage
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.language.calls import spoken
@@ -131,7 +131,8 @@ class Prediction(Scored):
         return dataset_of(self, [names] if isinstance(names, str) else names, asked)
 
     def __repr__(self) -> str:
-        return f"<gpdsl.Prediction of {self._declarations.name}: {self.beliefs.count} rows of {listed(self.names)}>"
+        rows = plural(self.beliefs.count, "row")
+        return f"<gpdsl.Prediction of {self._declarations.name}: {rows} of {listed(self.names)}>"
 
     def _repr_html_(self) -> str | None:
         return html_of(self)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpdsl.data.times import texts_of
-from gpdsl.errors import GpdslError, quoted
+from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.language.warnings.cautions import unbounded_priors
@@ -73,9 +73,6 @@ def summarise(fit: Fit) -> str:
         lines.append(f"  inducing    {_lost(fit)}")
     for number, line in enumerate(fit.usage.lines(fit.seconds)):
         lines.append(f"  {'' if number else 'simulator':<10}  {line}")
-    if fit.interrupted:
-        by = "an opaque function" if fit.message.startswith(STOPPED) else "the user"
-        lines.append(f"  interrupted by {by}: this is the best state until then")
     lines += [f"  note        {each}" for each in fit.notes]
     lines += _diagnosis(fit)
     if fit.parameters:
@@ -95,13 +92,13 @@ def _diagnosis(fit: Fit) -> list[str]:
     found = fit.inspection
     if not found.findings:
         return []
-    doubtful = len(found.diagnosis.doubtful)
+    looked, doubtful = sum(each.name != SKIPPED for each in found.findings), len(found.diagnosis.doubtful)
     lines = [f"  doubtful    {each}" for each in own_doubts(fit)]
     left = "".join(f"; {SKIPPED}: {each.said}" for each in found.findings if each.name == SKIPPED)
     left += f"; left for fit.diagnose(data): {', '.join(found.left)}" if found.left else ""
     left += "".join(f"; could not be looked at: {each}" for each in found.failed)
     verdict = f"{doubtful} doubtful" if doubtful else "none says that the fit is to be doubted"
-    return [*lines, f"  diagnosis   {sum(each.name != SKIPPED for each in found.findings)} checks, {verdict}{left}"]
+    return [*lines, f"  diagnosis   {plural(looked, 'check')}, {verdict}{left}"]
 
 
 def own_doubts(fit: Fit) -> list[str]:
@@ -168,7 +165,7 @@ def in_data_units(fit: Fit, name: str) -> np.ndarray:
 def in_brief(fit: Fit) -> str:
     """One line: what was fitted to how many rows, its evidence, and how it ended."""
     name, value = fit.program.declarations.name, f"{evidence_word(fit)} {fit.elbo:.4f} nats"
-    return f"<gpdsl.Fit of {name}: {fit.rows} rows, {value}, {quoted(fit.message)}>"
+    return f"<gpdsl.Fit of {name}: {plural(fit.rows, 'row')}, {value}, {quoted(fit.message)}>"
 
 
 def _standard(fit: Fit, name: str) -> str:
@@ -210,7 +207,7 @@ def _lost(fit: Fit) -> str:
     bent = "" if told else ", if they have not bent the parameters too"
     more = "" if loss.small else f"; {more_points(fit)}"
     what = "features" if fit.choice.features else "inducing variables" if fit.choice.families else "points"
-    return f"{what} lose about {loss.nats:.2g} nats of the evidence{bent}{certain}{more}"
+    return f"{what} lose about {plural(loss.nats, 'nat', '.2g')} of the evidence{bent}{certain}{more}"
 
 
 def too_few(fit: Fit) -> str:

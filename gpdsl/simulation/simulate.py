@@ -19,6 +19,7 @@ from gpdsl.data.looks import look
 from gpdsl.data.table import Table
 from gpdsl.data.times import as_data
 from gpdsl.data.write import write_table
+from gpdsl.errors import plural
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
 from gpdsl.language.source import closest
@@ -67,7 +68,7 @@ class Simulation:
         rows = len(next(iter(self.data.values()), ()))
         behind = (*self.parameters, *self.row_variables, *self.latents, *self.lets)
         names = f"{', '.join(self.data)}" + (f"; behind them {', '.join(behind)}" if behind else "")
-        return f"<gpdsl.Simulation: {rows} rows of {names}>"
+        return f"<gpdsl.Simulation: {plural(rows, 'row')} of {names}>"
 
     def table(self) -> dict[str, np.ndarray]:
         """The data as columns, one per element, named as gpdsl reads them: `x`, `x1`; `t[2,1]` of several axes."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from gpdsl.errors import plural
 from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise, maximise_off_saddles
 from gpdsl.inference.bound import divergence, prepared_for, views, weights
 from gpdsl.inference.driver import assessed, complete, whole_bound
@@ -165,7 +166,7 @@ class AlternatingSearch:
             self.value = _value(self.blocks, self.point, self.rest)
             self.problem.monitor.report(number, self.value)
             if abs(self.value - before) < max(CHANGE, tolerance * abs(self.value)):
-                return f"converged: the bound changed by less than {CHANGE:g} nats in a round"
+                return f"converged: the bound changed by less than {plural(CHANGE, 'nat', 'g')} in a round"
             before = self.value
         return "all rounds done"
 

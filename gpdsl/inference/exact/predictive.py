@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from scipy.linalg import cho_solve as solve_with
 from scipy.linalg import get_lapack_funcs
 
-from gpdsl.errors import GpdslError, need, shown
+from gpdsl.errors import GpdslError, need, plural, shown
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.crossing import crossed, crossed_by_level, values_first
 from gpdsl.inference.exact.evidence import factorised_in_place
@@ -112,7 +112,7 @@ class Exact(Posterior):
     def support(self, choice: Choice, rows: int) -> str:
         sizes, what = self.held.sizes, "exact, of" if choice.exact else "by level,"
         blocks = f", in {len(sizes)} blocks, the largest of {max(sizes)}" if len(sizes) > 1 else ""
-        return f"{what} {sum(sizes)} {'observed' if choice.exact else 'latent'} values{blocks}"
+        return f"{what} {plural(sum(sizes), ('observed' if choice.exact else 'latent') + ' value')}{blocks}"
 
     def carried(self) -> tuple[Later, float, None]:
         """Over the whitened values of what the rows read, when these are looked at."""

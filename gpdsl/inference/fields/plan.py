@@ -10,7 +10,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.data import Data
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.driver import Keep, drive
 from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
@@ -152,7 +152,7 @@ def explain_fields(program: Program, data: Data, options: Options) -> str:
     choice = decide_fields(program, options)
     rows = data.rows
     lines = [
-        f"plan for {program.declarations.name}: {rows} rows, fields that are the same in all of them",
+        f"plan for {program.declarations.name}: {plural(rows, 'row')}, fields that are the same in all of them",
         "",
         "fields",
     ]

@@ -16,6 +16,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.data import minibatches
+from gpdsl.errors import plural
 from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.inducing.loss import Loss
@@ -222,7 +223,8 @@ class LayeredSearch:
             how = f"whether the bound still rises is not known: its means are only told within {little:.2g} nats; "
             return replace(found, notes=(f"{how}take more, steps = {4 * self.done}, or compare with other seeds",))
         return replace(
-            found, message=f"converged: over the last fifth of its way it rose by less than {little:.2g} nats"
+            found,
+            message=f"converged: over the last fifth of its way it rose by less than {plural(little, 'nat', '.2g')}",
         )
 
     def state(self) -> Result:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.layered.averages import averaged
@@ -253,7 +253,7 @@ def _elsewhere(program: Program, name: str) -> GpdslError:
 def explain_layers(program: Program, options: Options, plan: Plan, rows: int) -> str:
     """The layers from the inputs to the outputs, how rows go through them, the optimiser and what a step costs."""
     choice, declared = plan.choice, program.declarations
-    title = f"plan for {declared.name}: {rows} rows"
+    title = f"plan for {declared.name}: {plural(rows, 'row')}"
     if program.sizes:
         title += ", " + ", ".join(f"{name} = {size}" for name, size in program.sizes.items())
     lines = [title, "", "layers, from below"]

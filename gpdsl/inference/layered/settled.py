@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from gpdsl.errors import plural
 from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.layered.engine import SHARE, LayeredSearch, State, rises
 from gpdsl.inference.layered.propagation import inner_width
@@ -69,7 +70,8 @@ class SettledSearch(LayeredSearch):
             self.point, self.last, self.memory = self._best()
             self.gain = self.ends[-1][0] - before
             if self.gain <= self.slight and len(self.ends) >= FEWEST:
-                return f"converged: {self.length} more steps have raised the bound by less than {self.slight:.2g} nats"
+                few = plural(self.slight, "nat", ".2g")
+                return f"converged: {self.length} more steps have raised the bound by less than {few}"
         return ALL_DONE
 
     def finish(self) -> Result:
@@ -96,7 +98,8 @@ class SettledSearch(LayeredSearch):
         steps = self.problem.choice.steps
         if self.done < steps or len(self.ends) < FEWEST or self.gain <= self.slight:
             return ()
-        return (rises(f"the last {self.length} of {steps} steps have raised it by {self.gain:.2g} nats", steps),)
+        gain = plural(self.gain, "nat", ".2g")
+        return (rises(f"the last {self.length} of {steps} steps have raised it by {gain}", steps),)
 
     def _lengths(self, steps: np.ndarray) -> Float[np.ndarray, "steps 2"]:
         """How far Adam goes, and the last layer: less in the end, where it would follow the noise of single passes."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.images import Images
 from gpdsl.inference.integrated import STATISTICS
 from gpdsl.inference.log_joint import Learnt, LogJoint, log_volume
@@ -97,7 +97,7 @@ class Ladder:
     @property
     def told(self) -> str:
         """The arrivals in words."""
-        return f"{self.arrivals} place{'s' * (self.arrivals != 1)} came from the prior"
+        return f"{plural(self.arrivals, 'place')} came from the prior"
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +322,7 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         moves += f", {chains.ladder.told}"
     if chains.sliced:
         moves = f"elliptical slices, {np.mean(chains.statistics['n_steps']):.0f} densities a draw"
-    about = f"{count} chain{'s' * (count > 1)} of {draws} draws: {worst}, {moves}"
+    about = f"{plural(count, 'chain')} of {plural(draws, 'draw')}: {worst}, {moves}"
     about += f", {chains.images} images by signs and exchanges of latents" if chains.images > 1 else ""
     doubts = [ALONE] if count == 1 else []
     if round(found.r_hat, 3) > AGREED and count > 1:
@@ -337,8 +337,8 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
         doubts.append(f"{few:.0f} effective draws are few for quantiles, which need {ENOUGH}: ask for more draws")
     if chains.divergences:
         doubts.append(
-            f"{chains.divergences} draws diverged, so that a part of the posterior may be missing: priors that keep "
-            "scales away from 0 help, or a longer warm_up"
+            f"{plural(int(chains.divergences), 'draw')} diverged, so that a part of the posterior may be missing: "
+            "priors that keep scales away from 0 help, or a longer warm_up"
         )
     if chains.ladder is not None and chains.ladder.arrivals < FRESH:
         doubts.append(_too_few_arrivals(chains.ladder))

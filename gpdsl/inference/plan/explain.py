@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpdsl.errors import plural
 from gpdsl.inference.ascent.joint import split_parameters
 from gpdsl.inference.driver import Plan
 from gpdsl.inference.estimators.expected_log_likelihood import NODES
@@ -110,7 +111,7 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     """The plan for a program and `rows` rows; costs are counted in floating-point operations and bytes per step."""
     d, choice = program.declarations, plan.choice
     batch = choice.batch or rows
-    title = f"plan for {d.name}: {rows} rows"
+    title = f"plan for {d.name}: {plural(rows, 'row')}"
     if program.sizes:
         title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
     if plan.choice.exact:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.driver import Plan
 from gpdsl.inference.plan.explain import explain_observation
 from gpdsl.inference.plan.options import MOST_POINTS, Choice, Options, WeightChoice
@@ -210,7 +210,7 @@ def explain_weights(program: Program, options: Options, plan: Plan, rows: int) -
     assert weights is not None
     d, group = program.declarations, program.groups[0]
     columns = columns_of(group, program.translator)
-    title = f"plan for {d.name}: {rows} rows" + "".join(f", {k} = {v}" for k, v in program.sizes.items())
+    title = f"plan for {d.name}: {plural(rows, 'row')}" + "".join(f", {k} = {v}" for k, v in program.sizes.items())
     numbers = (2 + weights.chevron) * weights.features
     size = 8.0 if options.dtype == "float64" else 4.0
     lines = [title, "", "latent"]

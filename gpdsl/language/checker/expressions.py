@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from gpdsl.errors import plural
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import fact_of, number, operation, remember
@@ -295,6 +296,6 @@ def _operands(scope: Scope, place: Place, call: syntax.Call, arity: int) -> tupl
     signature = f"{name}({', '.join('ab'[:arity])})"
     no_names(scope, call, signature)
     if len(call.arguments) != arity:
-        expected = f"{arity} argument{'s' if arity > 1 else ''}"
+        expected = plural(arity, "argument")
         scope.problems.fail(WrongArity(call.span, name, expected, len(call.arguments), signature))
     return check_all(scope, place, (each.value for each in call.arguments))

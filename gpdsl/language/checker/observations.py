@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
+from gpdsl.errors import plural
 from gpdsl.language import syntax
 from gpdsl.language.checker.densities import density_call
 from gpdsl.language.checker.distributions import check_distribution
@@ -255,7 +256,7 @@ def _external(
     """An opaque density sees whole outputs, of the declared dimensions, in the declared order."""
     name = likelihood.name
     if len(observed) != len(likelihood.observed):
-        expected = f"{len(likelihood.observed)} output{'s' * (len(likelihood.observed) > 1)} on its left"
+        expected = f"{plural(len(likelihood.observed), 'output')} on its left"
         shown = ", ".join(each.name for each in likelihood.observed)
         scope.problems.fail(WrongArity(observed[0].span, name, expected, len(observed), f"({shown}) ~ {name}(...)"))
     for each, declared in zip(observed, likelihood.observed, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gpdsl.data.values import as_numbers
-from gpdsl.errors import GpdslError, described, preformatted, quoted
+from gpdsl.errors import GpdslError, described, plural, preformatted, quoted
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.language.calls import answering
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows
@@ -100,7 +100,8 @@ def _value(name: str, statistic: Statistic, values: np.ndarray) -> float:
         return float(statistic(values))
     except Exception as problem:
         raise GpdslError(
-            f"the statistic {quoted(name)} gave no number for an array of {values.size} values: {described(problem)}"
+            f"the statistic {quoted(name)} gave no number for an array of {plural(values.size, 'value')}: "
+            f"{described(problem)}"
         ) from problem
 
 

@@ -27,7 +27,7 @@ from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.skipped import kept_from, skipped
 from gpdsl.results.criticism.structure import correlation, one_gaussian, price_of_one, reach, symmetry
 from gpdsl.results.fitting import on_device
-from gpdsl.results.summary import estimate, in_data_units, more_points
+from gpdsl.results.summary import STOPPED, estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
@@ -37,9 +37,12 @@ if TYPE_CHECKING:
 CHANCE = 1e-3
 """How seldom data of a right model may look as odd as this, in each check."""
 
-POINTS = "inducing points"
+POINTS, UNFINISHED = "inducing points", "unfinished"
 
-STANDING = {"note", "symmetry"}
+ASKED = {"full", "all", "everything"}
+"""Words for all that there is, which are no names of files."""
+
+STANDING = {"note", "symmetry", UNFINISHED}
 """Doubts that too few inducing points do not explain."""
 
 MANY = 0.02
@@ -52,6 +55,11 @@ DRAWS, ROWS = 1000, 1000
 def diagnose(fit: Fit, data: Any) -> Diagnosis:
     """See `Fit.diagnose`. Raises GpdslError for other data than were fitted."""
     found = fit.inspection
+    if isinstance(data, str) and data in ASKED:
+        raise GpdslError(
+            "diagnose: a fit keeps no data, so that everything is looked at where it gets the rows that were fitted: "
+            "fit.diagnose(data); or ask before, model.fit(data, diagnose='full')"
+        )
     if data is None:
         return found.diagnosis
     bound = fitted_rows(fit, data, "diagnose")
@@ -79,7 +87,12 @@ def parameter_frame(fit: Fit) -> Any:
 
 
 def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
-    """What inference itself has noted."""
+    """Whether it has ended, and what inference itself has noted."""
+    if fit.interrupted:
+        by = "an opaque function" if fit.message.startswith(STOPPED) else "the user"
+        said = f"interrupted by {by}: this is the best state until then, and everything below is of that"
+        remedy = "go on with model.fit(data, start=fit), or resume=True where it had a checkpoint"
+        yield Finding(UNFINISHED, float(len(fit.history)), True, said, remedy)
     for note in fit.notes:
         yield Finding("note", float("nan"), True, note)
     if fit.inducing_loss is not None and not fit.choice.exact:
@@ -90,10 +103,11 @@ def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
 
 
 def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings, lost evidence first; where much of it is lost, without doubts that too few points explain."""
-    first = [each for each in findings if each.name == POINTS and each.doubtful]
+    """The findings, first that a fit is unfinished, then lost evidence; without doubts that much of that explains."""
+    lost = [each for each in findings if each.name == POINTS and each.doubtful]
+    first = [*(each for each in findings if each.name == UNFINISHED), *lost]
     others = [each for each in findings if each not in first]
-    if any(Loss(each.number, fit.rows).much for each in first):
+    if any(Loss(each.number, fit.rows).much for each in lost):
         others = [each for each in others if not each.doubtful or each.name in STANDING]
     return (*first, *others)
 

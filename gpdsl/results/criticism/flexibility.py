@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy.special import ndtr
 from scipy.stats import kstest
 
+from gpdsl.errors import plural
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
@@ -65,7 +66,7 @@ def _used(used: float, values: int, spread: str) -> Finding:
         "effective parameters",
         used,
         values > FEW and used > FLEXIBLE * values,
-        f"{used:.1f} for {values} values",
+        f"{used:.1f} for {plural(values, 'value')}",
         "latents follow single values instead of what they have in common: "
         + (f"{spread}; or a length-scale is too short" if spread else f"{remedy}spread that the values have"),
     )

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from gpdsl.data import Data, read_table
 from gpdsl.data.errors import shown
 from gpdsl.data.looks import level_columns
-from gpdsl.errors import GpdslError, quoted
+from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.inference.plan.options import Options
 from gpdsl.language.model import Axis
 from gpdsl.language.options import check_option
@@ -42,8 +42,8 @@ class CrossValidation(Elpd):
 
     def __repr__(self) -> str:
         name, count = self.fit.program.declarations.name, int(np.sum(np.isfinite(self.pointwise)))
-        fits = f"{len(self.parameters)} fits"
-        return f"<{self.method} of {name}: elpd {self.elpd:.1f} ± {self.se:.1f} nats, {count} rows, {fits}>"
+        fits = plural(len(self.parameters), "fit")
+        return f"<{self.method} of {name}: elpd {self.elpd:.1f} ± {self.se:.1f} nats, {plural(count, 'row')}, {fits}>"
 
 
 def cross_validate(fit: Fit, data: Any, folds: int, by: str | None, seed: int) -> CrossValidation:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
+from gpdsl.errors import plural
 from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.estimators.expected_log_likelihood import log_density
 from gpdsl.inference.integrated import UNTRUSTED
@@ -76,7 +77,7 @@ def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:
         "q against the posterior",
         k,
         (k > UNTRUSTED and gap > MUCH) or gap > max(FEW_ROWS, EACH * data.rows),
-        f"Pareto k {k:.2f}, and the bound about {gap:.2g} nats below the log evidence",
+        f"Pareto k {k:.2f}, and the bound about {plural(gap, 'nat', '.2g')} below the log evidence",
         "the posterior is no such Gaussian: posterior = coupled or mixture_full(2) come nearer, and "
         "posterior = corrected or engine = mcmc are exact",
     )

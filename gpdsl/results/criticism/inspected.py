@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Data
+from gpdsl.errors import plural
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.integrated import Profile
 from gpdsl.results.criticism.finding import Diagnosis, Finding
@@ -153,7 +154,7 @@ def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
         "end of the search",
         found.left,
         found.left > LEFT,
-        f"another step would gain {found.left:.2g} nats",
+        f"another step would gain {plural(found.left, 'nat', '.2g')}",
         "go on with fit(data, start=fit), with a smaller tolerance, or more steps",
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpdsl.errors import GpdslError, quoted
+from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures import checks, curves, inference, maps
 from gpdsl.results.pictures.curves import finish, one
@@ -228,7 +228,7 @@ def _columns(seen: Seen, kind: str, count: int) -> None:
     found = [each.label for each in seen.columns]
     if len(found) != count:
         raise GpdslError(
-            f"{kind}: expected {count} input column{'s' if count > 1 else ''} that varies, found {len(found)}"
+            f"{kind}: expected {plural(count, 'input column')} that varies, found {len(found)}"
             f'{f" ({chr(44).join(found[:6])})" if found else ""}: leave out `kind`, or ask for kind="partial"'
         )
 

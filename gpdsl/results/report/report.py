@@ -17,9 +17,10 @@ from scipy.stats import binom
 
 from gpdsl.data import Data
 from gpdsl.data.times import texts_of
-from gpdsl.errors import GpdslError, printable
+from gpdsl.errors import GpdslError, plural, printable
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.replacing import replacing
+from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
 from gpdsl.results.pictures.plot import KINDS, Asked, drawn, suited
@@ -215,12 +216,12 @@ HEAD = ("column", "is", "values", "missing", "least", "median", "mean", "greates
 def about_data(fit: Fit, data: Data | None) -> str:
     """A table of the columns that the model reads."""
     if data is None:
-        return f"<p>{fit.rows} rows were fitted; no data were given to this report.</p>"
+        return f"<p>Fitted to {plural(fit.rows, 'row')}; no data were given to this report.</p>"
     rows = list(_lines(fit, data))
     left = len(rows) - COLUMNS
     more = f"<p>and {left} columns more</p>" if left > 0 else ""
     fitted = "the rows that were fitted" if not fit.unlike_fitted(data) else f"not the {fit.rows} rows that were fitted"
-    return f"<p>{data.rows} rows of {text(data.source)}: {fitted}.</p>\n{table(HEAD, rows[:COLUMNS])}{more}"
+    return f"<p>{plural(data.rows, 'row')} of {text(data.source)}: {fitted}.</p>\n{table(HEAD, rows[:COLUMNS])}{more}"
 
 
 def _lines(fit: Fit, data: Data) -> Iterator[tuple[object, ...]]:
@@ -308,8 +309,9 @@ def report(fit: Fit, data: Any = None) -> str:
 def _advice(fit: Fit, data: Data | None) -> str:
     said = advice(fit, None if data is None else seen_of(fit, data))
     if not said:
-        looked = len(fit.inspection.findings)
-        checked = f"none of {looked} checks says that it is to be doubted" if looked else "no more was checked"
+        looked = sum(each.name != SKIPPED for each in fit.inspection.findings)
+        none = f"none of {plural(looked, 'check')} says that it is to be doubted"
+        checked = none if looked else "no more was checked"
         return f"<p>Nothing was noted: the fit converged, and {checked}.</p>"
     return f'<ul class="todo">{"".join(f"<li>{text(each)}</li>" for each in said)}</ul>'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.errors import plural
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.program.cache import precision
@@ -52,6 +53,42 @@ def test_a_healthy_fit_is_left_alone() -> None:
     looked = [*latents, "effective parameters", "calibration", *statistics, "calibration of y"]
     assert [each.name for each in found.findings] == looked
     assert all(line.startswith("ok ") for line in repr(found).splitlines())
+
+
+@pytest.mark.parametrize("ask", [lambda fit: fit.diagnose("full"), lambda fit: fit.diagnose(full=True)])
+def test_everything_is_asked_for_with_the_data(ask: Callable[[gpdsl.Fit], Diagnosis]) -> None:
+    """A fit keeps none, and `full` is no name of a file."""
+    fit = gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit(ONE, diagnose="no")
+    with pytest.raises(gpdsl.GpdslError, match=r"fit\.diagnose\(data\); or ask before, .*diagnose='full'"):
+        ask(fit)
+    assert repr(fit.diagnose(ONE, full=True)) == repr(fit.diagnose(ONE))
+
+
+@pytest.mark.parametrize("layers", [False, True])
+def test_an_interrupted_fit_is_said_to_be_unfinished_first(layers: bool) -> None:
+    def stop(report: gpdsl.Progress) -> None:
+        raise KeyboardInterrupt
+
+    text = TEXT.format(kind="count", ell=1, law="Poisson(exp(f))")
+    if layers:
+        text = "input x : real\noutput y : count\nlatent g(x) ~ GP(x, RBF(1))\nlatent f(g) ~ GP(0, RBF(1))\n"
+        text += "y ~ Poisson(exp(f))"
+    data = {"x": X[::4], "y": COUNTS["y"][::4]}
+    fit = gpdsl.compile(text).fit(data, callback=stop)
+    first = fit.diagnose().findings[0]
+    assert fit.interrupted and first.doubtful and first.name == "unfinished"
+    assert "interrupted by the user" in first.said and "model.fit(data, start=fit)" in first.remedy
+    assert f"  doubtful    {first.doubt}\n" in fit.summary() and fit.diagnose(data).findings[0] == first
+
+
+def test_one_and_many_are_told_apart() -> None:
+    assert [plural(n, "check") for n in (0, 1, 2)] == ["0 checks", "1 check", "2 checks"]
+    assert [plural(x, "nat", ".2g") for x in (0.3, 0.996, 1.2)] == ["0.3 nats", "1 nat", "1.2 nats"]
+    one = gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit(ONE)
+    assert (
+        "of 1 observed value\n" in one.summary() and ": 1 row, " in repr(one) and "for 1 value" in repr(one.diagnose())
+    )
+    assert ": 1 row of " in repr(one.predict(ONE)) and "plan for model: 1 row\n" in str(one.model.explain(ONE))
 
 
 def test_notes_and_lost_evidence_are_among_the_findings() -> None:
