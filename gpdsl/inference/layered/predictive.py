@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -28,9 +28,9 @@ from gpdsl.inference.posteriors.features import (
 )
 from gpdsl.inference.posteriors.posterior import Functions, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.program.evaluation import functionals_at
-from gpdsl.program.groups import Group, KernelValues
+from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, row_count
@@ -38,6 +38,11 @@ from gpdsl.program.rows import Rows, row_count
 DRAWS, WITH_VARIABLES, OF_DENSITIES = 256, 1024, 4096
 """Passes of every row; where latents are functions of several row variables, or of others besides; and for densities
 where they are functions of any, since narrow noise shows how far apart passes are.
+"""
+
+IN_THE_PLANE, FINER = 96, 3.0
+"""Passes of every row that differ in two latents alone; how much finer they are along a row variable than along latents
+that are functions of it, which a fit knows more of.
 """
 
 WIDER, FARTHEST = 1.5, 8.25
@@ -50,50 +55,105 @@ FEW, SETS = 3, 8
 
 def pass_count(program: Program, densities: bool = False) -> int:
     """Passes of every row."""
-    if not program.inner & program.declarations.rows.keys():
-        return DRAWS
-    if densities:
+    columns, variables = _inner(program)
+    if variables and densities:
         return OF_DENSITIES
-    return DRAWS if _alone(program) else WITH_VARIABLES
+    if len(columns) == 2 and not variables and not densities:
+        return IN_THE_PLANE
+    return WITH_VARIABLES if variables and not _evenly(program) else DRAWS
 
 
-def _alone(program: Program) -> bool:
-    """Whether one number of each row is all that passes differ in."""
+def set_count(program: Program, densities: bool = False) -> int:
+    """How many sets passes come in, one after the other, each of which would do for all but less well."""
+    from gpdsl.inference.layered.lattices import SETS as LATTICES
+
+    return LATTICES if _evenly(program, densities) and len(_inner(program)[0]) > 1 else SETS
+
+
+def _inner(program: Program) -> tuple[list[int], int]:
+    """Columns of the latents that others are functions of, those of row variables first, and how many of these."""
     inner = [group for group in program.groups if program.inner & set(group.names)]
-    return all(group.per_row for group in inner) and sum(group.stop - group.start for group in inner) == 1
+    columns = [c for g in sorted(inner, key=lambda g: not g.per_row) for c in range(g.start, g.stop)]
+    return columns, sum(group.stop - group.start for group in inner if group.per_row)
+
+
+def _evenly(program: Program, densities: bool = False) -> bool:
+    """Whether passes are evenly spaced in all numbers that they differ in: one of each row, or up to three of latents.
+
+    One of these may be a row variable, but for densities.
+    """
+    columns, variables = _inner(program)
+    if len(columns) == 1:
+        return variables == 1
+    return len(columns) <= 3 and (variables == 0 or (variables == 1 and not densities))
 
 
 def passes(program: Program, densities: bool = False) -> tuple[Float[np.ndarray, "S latents"], Float[np.ndarray, "S"]]:
     """Normals of the latents that others are functions of, more even than random ones, and the weights of passes.
 
-    Each eighth is such a set on its own. Row variables, which come first, are drawn wider than they are; where one is
-    all that latents are functions of, passes are the nodes of the trapezoidal rule.
+    They come in sets (`set_count`). Few numbers are the nodes of the rule of trapezoids, on a line or in a `lattice`.
+    Of more, which are a quasi-Monte-Carlo set, row variables are drawn wider than they are.
     """
-    inner = [group for group in program.groups if program.inner & set(group.names)]
-    columns = [c for g in sorted(inner, key=lambda g: not g.per_row) for c in range(g.start, g.stop)]
-    variables = sum(group.stop - group.start for group in inner if group.per_row)
+    columns, variables = _inner(program)
     count = pass_count(program, densities)
-    if _alone(program):
+    if not _evenly(program, densities):
+        drawn, logs = _scrambled(len(columns), variables, count)
+        weights = np.exp(logs)
+    elif len(columns) == 1:
         drawn = np.linspace(-FARTHEST, FARTHEST, count).reshape(-1, SETS).T.reshape(-1, 1)
-        logs = -0.5 * drawn[:, 0] ** 2
+        weights = np.exp(-0.5 * drawn[:, 0] ** 2)
     else:
-        uniform = qmc.Sobol(len(columns), seed=0).random(count)
-        drawn, logs = norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(count)
-        if 0 < variables <= FEW:
-            drawn[:, :variables] *= WIDER
-            logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
+        from gpdsl.inference.layered.lattices import lattice
+
+        drawn, weights = lattice(count, np.where(np.arange(len(columns)) < variables, FINER, 1.0))
     normals = np.zeros((count, program.latents))
     normals[:, columns] = drawn
-    weights = np.exp(logs)
     return normals, weights / weights.sum()
+
+
+def _scrambled(
+    columns: int, variables: int, count: int
+) -> tuple[Float[np.ndarray, "count columns"], Float[np.ndarray, " count"]]:
+    """Points of a scrambled Sobol sequence as normals, and logarithms of their weights."""
+    drawn, logs = norm.ppf(np.clip(qmc.Sobol(columns, seed=0).random(count), 1e-9, 1.0 - 1e-9)), np.zeros(count)
+    if 0 < variables <= FEW:
+        drawn[:, :variables] *= WIDER
+        logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
+    return drawn, logs
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Told:
+    """What a posterior tells of one group, at unit kernel scale, for as many points as are asked for.
+
+    Of a whitened root R, I - R R' = V diag(c) V'. With a(x) = V' L^-1 k(z, x) for Kuu = L L' the variance is
+    k(x, x) - sum_i c_i a_i(x)^2: one product of matrices for each latent, where features and what the posterior makes
+    of them would be a triangular solve and another product.
+    """
+
+    across: Float[Array, "latents M M"]
+    """L^-T V."""
+    told: Float[Array, "latents M"]
+    """c."""
+    mean: Float[Array, "latents M"]
+    """L^-T m."""
+
+
+def told_of(group: Group, kernel: KernelValues, inducing: Functionals, q: Any, jitter: Array | float) -> Told:
+    """The same of the whitened inducing values `q` of a group."""
+    root, factor = jnp.asarray(q.root)[0], factorise(group, kernel, inducing, jitter)
+    told, axes = jnp.linalg.eigh(jnp.eye(root.shape[-1], dtype=root.dtype) - root @ jnp.swapaxes(root, -1, -2))
+    factor = jnp.broadcast_to(factor, axes.shape)
+    across = solve_triangular(factor, axes, lower=True, trans=1)
+    mean = solve_triangular(factor, jnp.asarray(q.mean)[0][..., None], lower=True, trans=1)[..., 0]
+    return Told(across, told, mean)
 
 
 @dataclass(frozen=True)
 class Predicted(Layers):
-    """Layers whose posteriors are known beforehand: of a whitened root R, I - R R' = V diag(c) V'.
+    """Layers whose posteriors are `Told` beforehand.
 
-    With a(x) = V' L^-1 k(z, x) for Kuu = L L' the variance is k(x, x) - sum_i c_i a_i(x)^2: one product of matrices for
-    each latent, where features and what the posterior makes of them would be a triangular solve and another product.
     Many points are taken `POINTS_AT_ONCE`; where all that passes differ in is one number, the `normals` [S, latents] of
     the passes are, moments at some of its values tell those at all (`interpolated`).
     """
@@ -111,16 +171,14 @@ class Predicted(Layers):
     ) -> tuple[Array, Array, Features | RowFeatures | None]:
         if group.per_row:
             return super()._unscaled(group, rows, kernel, inducing, q, jitter)
-        root, factor = jnp.asarray(q.root)[0], factorise(group, kernel, inducing, jitter)
-        told, axes = jnp.linalg.eigh(jnp.eye(root.shape[-1], dtype=root.dtype) - root @ jnp.swapaxes(root, -1, -2))
-        across = solve_triangular(jnp.broadcast_to(factor, axes.shape), axes, lower=True, trans=1)  # L^-T V
-        along_mean = jnp.einsum("lmk,lm->lk", axes, jnp.asarray(q.mean)[0])  # V' m
 
         def moments(read: Functionals) -> tuple[Array, Array]:
-            cross = of_each_kernel(group, lambda a: covariance(group.form, a, inducing, read), kernel)
-            along = jnp.swapaxes(across, -1, -2) @ cross
-            variance = prior_variances(group, kernel, read) - jnp.einsum("lk,lkn->ln", told, along**2)
-            return jnp.einsum("lk,lkn->ln", along_mean, along), jnp.maximum(variance, 0.0)
+            # points come first: a kernel whose rows are points is computed where products read it
+            cross = of_each_kernel(group, lambda a: covariance(group.form, a, read, inducing), kernel)
+            cross = jnp.broadcast_to(cross, (len(q.mean), *cross.shape[1:]))
+            told = jnp.einsum("lnk,lk->ln", (cross @ q.across) ** 2, q.told)
+            variance = jnp.maximum(prior_variances(group, kernel, read) - told, 0.0)
+            return jnp.einsum("lnm,lm->ln", cross, q.mean), variance
 
         at = functionals_at(group, group.readings.all, rows)
         deviates = self._deviates(group, at)
@@ -140,17 +198,20 @@ class Predicted(Layers):
 
 
 POINTS_AT_ONCE = 256
-"""Points whose covariances are computed together: those with a hundred inducing points stay near the processor. It
-divides every number of passes.
-"""
+"""Points whose covariances are computed together: those with a hundred inducing points stay near the processor."""
 
 
 def _in_blocks(moments: Callable[[Functionals], tuple[Array, Array]], at: Functionals) -> tuple[Array, Array]:
-    """Means and variances [latents, points], of some points after the other where these are in full blocks."""
-    if not isinstance(at, Values) or len(at) <= POINTS_AT_ONCE or len(at) % POINTS_AT_ONCE:
+    """Means and variances [latents, points], of some points after the other where these are plain."""
+    whole = len(at) // POINTS_AT_ONCE * POINTS_AT_ONCE
+    if not isinstance(at, Values) or len(at) <= POINTS_AT_ONCE:
         return moments(at)
-    blocks = jax.tree.map(lambda a: a.reshape(-1, POINTS_AT_ONCE, *a.shape[1:]), at)
-    return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1), jax.lax.map(moments, blocks))
+    blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, POINTS_AT_ONCE, *a.shape[1:]), at)
+    found = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1), jax.lax.map(moments, blocks))
+    if whole == len(at):
+        return found  # type: ignore[no-any-return]
+    rest = moments(jax.tree.map(lambda a: a[whole:], at))
+    return jax.tree.map(lambda *a: jnp.concatenate(a, axis=1), found, rest)  # type: ignore[no-any-return]
 
 
 PASSES_AT_ONCE = 1 << 16
@@ -176,6 +237,9 @@ class Layered(Posterior):
     def shares(self, program: Program) -> Float[np.ndarray, " S"]:
         return passes(program, self.densities)[1]
 
+    def sets(self, program: Program) -> int:
+        return set_count(program, self.densities)
+
     def rows_at_once(self, program: Program) -> int:
         return max(1, PASSES_AT_ONCE // pass_count(program, self.densities))
 
@@ -192,6 +256,18 @@ class Layered(Posterior):
         if self.every or not np.isnan(found.mean).any():
             return found
         return super(Layered, replace(self, every=True, compiled={})).marginals(program, rows, count)
+
+    @cached_property
+    def numbers_at_rows(self) -> tuple[Any, Any]:
+        return self._compiled("told_at", self.program, brief=True)(*self.numbers)  # type: ignore[no-any-return]
+
+    def told_at(self, program: Program, parameters: Mapping[str, Array], numbers: Any) -> tuple[Any, Any]:
+        """The parameters, and what the posterior tells of each group, which many rows have in common."""
+        (q, inducing), found = numbers, []
+        for group, points, known in zip(program.groups, inducing, q, strict=True):
+            kernel = kernel_values(program.evaluator, group, parameters, every_point(points).shape[-1])
+            found.append(known if group.per_row else told_of(group, kernel, points, known, self.jitter))
+        return parameters, (found, inducing)
 
     def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
         """One component for each pass, with the weights of `passes`.

@@ -178,6 +178,10 @@ class Posterior:
         """Weights, which add up to 1, of the components of its marginals."""
         return self.weights / self.weights.sum()
 
+    def sets(self, program: Program) -> int:
+        """How many sets these components come in, one after the other, where they are passes through layers."""
+        return 1
+
     @property
     def independent(self) -> bool:
         """Whether latents of different groups are independent in `q`, whose marginals are all there is."""
@@ -196,7 +200,7 @@ class Posterior:
 
         `program` says what is read of the latents: that of the fit, or more of them.
         """
-        numbers, most, found = self.numbers, self.rows_at_once(program), []
+        numbers, most, found = self.numbers_at_rows, self.rows_at_once(program), []
         size = count if any(group.per_row for group in program.groups) else min(few_sizes(count), most)
         compute = self._compiled("marginals_at", program, self._is_slight(size, most))
         if count < most:
@@ -259,6 +263,11 @@ class Posterior:
         """The parameters, and the arrays of the posterior."""
         parameters, inducing, q = as_arrays((dict(self.parameters), list(self.inducing), list(self.q)), self.dtype)
         return parameters, (q, inducing)
+
+    @property
+    def numbers_at_rows(self) -> tuple[Any, Any]:
+        """The same, as `marginals_at` takes them."""
+        return self.numbers
 
     def rows_at_once(self, program: Program) -> int:
         """Rows whose marginals are computed together, by the memory that a row takes."""
