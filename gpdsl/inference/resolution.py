@@ -25,6 +25,9 @@ from gpdsl.symbolic.terms import ObservationTerms, output_value, with_law
 CONTINUOUS = ("real", "positive", "unit")
 """Kinds of outputs that have densities, and not probabilities."""
 
+SAME_VALUES = "nothing tells signal from noise"
+"""Of outputs of which every value is the same."""
+
 MATTERS = 1 / 300
 """Share of an observation's noise variance from which jitter or rounding is said."""
 
@@ -59,7 +62,7 @@ def notes_on_constants(program: Program, data: Data) -> tuple[str, ...]:
         known, kind = values[data.observed[name]], program.declarations.outputs[name].kind
         if kind in CONTINUOUS and known.size > 1 and np.ptp(known) == 0 and program.parameters.initial:
             found.append(
-                f"all {known.size} values of `{name}` are {known.flat[0]:g}: nothing tells signal from noise, and the "
+                f"all {known.size} values of `{name}` are {known.flat[0]:g}: {SAME_VALUES}, and the "
                 "bound grows with every step to less noise; it says nothing, nor do the parameters: fix them, or give "
                 "them priors"
             )

@@ -143,7 +143,7 @@ class UnrelatedRows:
                 shape = translator.shape(member.latent.axes)
                 total = np.zeros((1, count, *shape))
                 for functional, weight in reading:
-                    if functional.derivative or functional.integrated:
+                    if functional.integrated:
                         raise Unknown
                     total = total + weight * seen.of(mean_formula(translator, member, functional, {}), keys)
                 found.append(total.reshape(total.shape[0], count, -1))
@@ -202,9 +202,11 @@ def value_of_nothing(
 ) -> float | None:
     """The largest log likelihood of rows that have nothing to do with each other; None where it cannot be had.
 
-    It is largest together with the log priors of parameters, and has these in it where `priors` says so.
+    It is largest together with the log priors of parameters, and has these in it where `priors` says so. Of no more
+    values than there are constants nothing is known: these reproduce all of them.
     """
-    if program.opaque or program.fields:
+    values = sum(int(np.sum(known)) for known in rows.observed.values())
+    if program.opaque or program.fields or values <= program.latents:
         return None
     found = _climb(UnrelatedRows(program, as_numpy(rows)), start, list(start), program.latents)
     if found is None or priors:

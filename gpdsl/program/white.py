@@ -31,7 +31,7 @@ def training(program: Program, *, dense: bool) -> Program:
     if not any(map(white_beside, program.groups)):
         return program
     noise = _noise(program)
-    groups = [_smooth(program, g) if g in noise else g for g in program.groups]
+    groups = [smooth(program, g) if g in noise else g for g in program.groups]
     observations = [_widened(program, each, noise) or each for each in program.observations]
     planned = with_gradients(program.translator, tuple(observations), program.gradients)
     return replace(program, groups=_apart(groups, () if dense else groups), observations=planned)
@@ -68,13 +68,13 @@ def _noise(program: Program) -> list[Group]:
         group
         for group in program.groups
         if white_beside(group)
-        and not has_white(_smooth(program, group).form)
+        and not has_white(smooth(program, group).form)
         and all(_alone(program, name) for name in group.names)
         and all(_widened(program, each, [group]) is not None for each in program.observations)
     ]
 
 
-def _smooth(program: Program, group: Group) -> Group:
+def smooth(program: Program, group: Group) -> Group:
     """The group without its white noise; as it is where kernels differ without it."""
     kernels = [_split(member.latent.kernel)[0] or member.latent.kernel for member in group.members]
     return with_kernels(program.translator, group, kernels) or group

@@ -14,7 +14,10 @@ from gpdsl.inference.exact.whitening import Whitened
 from gpdsl.inference.posteriors.on_host import Covariances, Matrix, Told
 
 Set = tuple[Matrix, dict[int, Matrix], np.ndarray]
-"""Of values that share latents: H K H', H K_fr of each latent that they read, by its column, and z."""
+"""Of values that share latents: H K H', H K_fr of each latent that they read, by its column, and z.
+
+White noise that is a part of the values' own is taken into it: all are in units of what both are.
+"""
 
 
 def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
@@ -33,15 +36,19 @@ def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
 
 def _sets(part: Part, known: Whitened, groups: Sequence[Covariances]) -> Iterator[Set]:
     """Every set of a part, without what fills it up."""
+    white = {group.start + j: variance for group in groups for j, variance in enumerate(group.white)}
     of = {column: (group, which, scale) for group in groups for column, which, scale in group.latents()}
     for number, (columns, rows) in enumerate(zip(part.columns, part.rows, strict=True)):
         loadings, z = np.asarray(known.loadings[number], float), np.asarray(known.z[number], float)
         kept = np.arange(loadings[0].size) if part.kept is None else part.kept[number]
         z, kept = z[kept >= 0], kept[kept >= 0]
         at, signal, cross = np.tile(rows, loadings.shape[1])[kept], np.zeros((len(z), len(z))), dict[int, Matrix]()
+        noise = np.ones(len(z))
         for column, own in zip(map(int, columns), loadings, strict=True):
             group, which, scale = of[column]
             weights = own.reshape(-1)[kept]
             signal = signal + scale * weights[:, None] * group.known[which][np.ix_(at, at)] * weights
             cross[column] = scale * weights[:, None] * group.cross[which][at]
-        yield signal, cross, z
+            noise += white[column] * weights**2
+        unit = np.sqrt(noise)
+        yield signal / np.outer(unit, unit), {c: each / unit[:, None] for c, each in cross.items()}, z / unit

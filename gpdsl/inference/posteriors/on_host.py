@@ -25,13 +25,14 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Covariances:
-    """Of a group whose columns begin at `start`: scales, and at unit scale covariances of each different kernel.
+    """Of a group whose columns begin at `start`: scales, variances of white noise besides, and covariances at scale 1.
 
     `known` are those of what its posterior is over, `cross` of that with some rows, `own` of these.
     """
 
     start: int
     scale: Float[np.ndarray, " latents"]
+    white: Float[np.ndarray, " latents"]
     known: Float[np.ndarray, "factors M M"]
     cross: Float[np.ndarray, "factors M rows"]
     own: Float[np.ndarray, "factors rows rows"]

@@ -51,11 +51,16 @@ class Check:
         """Share of drawn data whose statistic is above the observed one; equal ones count half."""
         return float(np.mean(self.drawn > self.observed) + 0.5 * np.mean(self.drawn == self.observed))
 
+    @property
+    def _says_nothing(self) -> bool:
+        """Whether it is the variance of values that are all the same, which no noise reproduces."""
+        return self.statistic == "variance" and self.observed == 0
+
     def __repr__(self) -> str:
         low, high = np.quantile(self.drawn, [0.05, 0.95])
         return (
             f"<check of {self.output}: {self.statistic} {self.observed:.4g}, drawn anew {low:.4g} to {high:.4g} (90%), "
-            f"p {self.p:.3g}>"
+            f"p {self.p:.3g}{', which is no sign: the values are all the same' * self._says_nothing}>"
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
+
+import numpy as np
 
 from gpdsl.errors import GpdslError, preformatted
 
@@ -61,6 +63,21 @@ class Diagnosis:
     def to_frame(self) -> Any:
         """A pandas frame with a line for each. Raises GpdslError where pandas is not installed."""
         return frame([astuple(each) for each in self.findings], [each.name for each in fields(Finding)])
+
+
+NEEDLESS = ("nothing was learnt", "parameters are averaged over, with standard deviations")
+"""Why there is no curvature where nobody misses it."""
+
+
+def unmade(left: Sequence[str], failed: Sequence[str], lacking: str) -> Iterator[Finding]:
+    """A line for what takes longer than the fit pays for, each look that failed, and why there is no curvature."""
+    if left:
+        said = f"{', '.join(left)}, as that takes longer: fit.diagnose(data) does"
+        yield Finding(SKIPPED, np.nan, False, said)
+    for each in failed:
+        yield Finding(SKIPPED, np.nan, False, f"{each}, as that failed")
+    if lacking and lacking not in NEEDLESS:
+        yield Finding(SKIPPED, np.nan, False, f"parameters, end of the search, as {lacking}")
 
 
 def frame(lines: list[tuple], columns: list[str]) -> Any:

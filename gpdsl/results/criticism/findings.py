@@ -16,7 +16,7 @@ from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
-from gpdsl.results.criticism.finding import Diagnosis, Finding, frame
+from gpdsl.results.criticism.finding import SKIPPED, Diagnosis, Finding, frame, unmade
 from gpdsl.results.criticism.flexibility import flexibility
 from gpdsl.results.criticism.importance import importance, price_of_draws
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
@@ -63,11 +63,11 @@ def diagnose(fit: Fit, data: Any) -> Diagnosis:
     if data is None:
         return found.diagnosis
     bound = fitted_rows(fit, data, "diagnose")
-    with precision(fit.options.dtype):
+    with precision(fit.options.dtype), np.errstate(all="ignore"):
         seen = Seen(fit, bound)
-        told = {name: list(look.find(fit, seen)) for name, look in LOOKS.items()}
-        every = *found.of_parameters, *(each for looked in told.values() for each in looked)
-        return Diagnosis((*judged(fit, every), *skipped(fit, [name for name, each in told.items() if not each])))
+        told = _looked(fit, seen, np.inf)
+        every = judged(fit, (*found.of_parameters, *told.findings))
+        return Diagnosis((*every, *skipped(fit, seen, told.silent), *unmade((), told.failed, found.lacking)))
 
 
 def parameter_frame(fit: Fit) -> Any:
@@ -114,8 +114,6 @@ def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _left_out(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """What the other rows say of each; nothing where rows cannot be left out."""
-    if fit.program.opaque:
-        return
     try:
         left = leave_one_bound(fit, seen.data)
     except GpdslError:  # of a posterior that has no such thing
@@ -165,6 +163,10 @@ def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
             continue
         output = fit.program.declarations.outputs[name]
         asked = {each: of for each, of in STATISTICS.items() if each != "zeros" or output.kind == "count"}
+        if output.kind != "count" and not np.ptp(part.outputs[name][part.observed[name]]):
+            said = f"min, max, variance of {name}, as its values are all the same: no noise reproduces that"
+            yield Finding(SKIPPED, np.nan, False, said)
+            asked = {"mean": STATISTICS["mean"]}
         for found in checks(fit, part, asked, name, 0, DRAWS):
             low, high = np.quantile(found.drawn, [0.05, 0.95])
             odd = min(found.p, 1.0 - found.p)
@@ -221,7 +223,6 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
     seen, paid = Seen(fit, fit.standardised.removed(ended.data)), affordable(fit)
     edges = list(at_edges(fit))
     errors, lacking, findings = {}, "", [finding for finding, _ in edges]
-    left, failed, silent = list[str](), list[str](), list[str]()
     quiet = np.errstate(all="ignore")  # of evidences that are not finite
     with precision(fit.options.dtype), on_device(fit.options.device), machine_for(fit.rows), quiet:
         try:
@@ -230,20 +231,37 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
             findings += of_curvature(found, {name for _, names in edges for name in names})
         except Unknown as reason:
             lacking = str(reason)
-        for name, look in LOOKS.items():
-            try:
-                price = look.price(fit, seen)
-                if price > paid:
-                    (silent if kept_from(fit, name) else left).append(name)
-                    continue
-                told = list(look.find(fit, seen))
-            except TROUBLE as problem:  # a summary is worth more than a look at it
-                failed.append(f"{name} ({described(problem)[:100]})")
+        told = _looked(fit, seen, paid)
+        findings = [*judged(fit, [*findings, *told.findings]), *skipped(fit, seen, told.silent)]
+    return Inspection(errors, lacking, tuple(findings), tuple(told.left), tuple(told.failed))
+
+
+class _Looked(NamedTuple):
+    """What was found, and names of looks that cost too much, failed, and had nothing to say."""
+
+    findings: list[Finding]
+    left: list[str]
+    failed: list[str]
+    silent: list[str]
+
+
+def _looked(fit: Fit, seen: Seen, paid: float) -> _Looked:
+    """All that so many seconds pay for."""
+    found = _Looked([], [], [], [])
+    for name, look in LOOKS.items():
+        try:
+            price = 0.0 if kept_from(fit, seen, name) else look.price(fit, seen)
+            if price > paid:
+                found.left.append(name)
                 continue
-            paid -= price
-            findings += told
-            silent += [] if told else [name]
-    return Inspection(errors, lacking, (*judged(fit, findings), *skipped(fit, silent)), tuple(left), tuple(failed))
+            told = [] if kept_from(fit, seen, name) else list(look.find(fit, seen))
+        except TROUBLE as problem:  # a summary is worth more than a look at it
+            found.failed.append(f"{name} ({described(problem)[:100]})")
+            continue
+        paid -= price
+        found.findings.extend(told)
+        found.silent.extend([] if told else [name])
+    return found
 
 
 def _curvature(fit: Fit, ended: Ended) -> Curvature:

@@ -12,14 +12,13 @@ from scipy.stats import kstest
 
 from gpdsl.errors import plural
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.finding import Finding
-from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
-from gpdsl.results.criticism.seen import LARGEST, Seen
+from gpdsl.results.criticism.finding import SKIPPED, Finding
+from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
-FLEXIBLE, FEW = 0.5, 8
+FLEXIBLE = 0.5
 """Effective parameters a value from which latents follow single values, of more than a few values."""
 
 CHANCE = 1e-3
@@ -37,18 +36,15 @@ COUNTED = {
 
 def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
-    values = sum(int(np.sum(known)) for known in seen.data.observed.values())
     if fit.at_rows.by_data:
-        if values > LARGEST:
-            return
         inverses = list(seen.inverses())
-        yield _used(sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), values, "")
+        yield from _used(seen, sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), "")
         yield _calibrated(np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses]))
-    elif fit.posterior and fit.choice.posterior in ONE_GAUSSIAN and not fit.program.inner:
+    else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
         used = sum(float(np.prod(root.shape[1:3]) - np.sum(root[0] ** 2)) for root in shared)
-        yield _used(used, values, spreading(fit.program))
+        yield from _used(seen, used, spreading(fit.program))
 
 
 def spreading(program: Program) -> str:
@@ -60,13 +56,17 @@ def spreading(program: Program) -> str:
     return f"the counts may vary more than {' or '.join(sorted(laws))} lets them (overdispersion): take {instead}"
 
 
-def _used(used: float, values: int, spread: str) -> Finding:
+def _used(seen: Seen, used: float, spread: str) -> Iterator[Finding]:
+    if seen.white or used < 0:
+        why = WHITE if seen.white else "q is wider than the prior"
+        yield Finding(SKIPPED, np.nan, False, f"effective parameters, as {why}")
+        return
     remedy = "a length-scale may be too short, as in another unit, the noise too small, or the likelihood without the "
-    return Finding(
+    yield Finding(
         "effective parameters",
         used,
-        values > FEW and used > FLEXIBLE * values,
-        f"{used:.1f} for {plural(values, 'value')}",
+        seen.values > FEW and used > FLEXIBLE * seen.values,
+        f"{used:.1f} for {plural(seen.values, 'value')}",
         "latents follow single values instead of what they have in common: "
         + (f"{spread}; or a length-scale is too short" if spread else f"{remedy}spread that the values have"),
     )

@@ -41,9 +41,7 @@ class CrossValidation(Elpd):
     parameters: tuple[Mapping[str, np.ndarray], ...]
 
     def __repr__(self) -> str:
-        name, count = self.fit.program.declarations.name, int(np.sum(np.isfinite(self.pointwise)))
-        fits = plural(len(self.parameters), "fit")
-        return f"<{self.method} of {name}: elpd {self.elpd:.1f} ± {self.se:.1f} nats, {plural(count, 'row')}, {fits}>"
+        return f"<{self.said}, {plural(len(self.parameters), 'fit')}>"
 
 
 def cross_validate(fit: Fit, data: Any, folds: int, by: str | None, seed: int) -> CrossValidation:

@@ -59,8 +59,12 @@ def _weighs(fit: Fit, seen: Seen) -> bool:
     """Whether q is one Gaussian of whitened values that is meant to be the posterior, and is not exact, and small."""
     if fit.choice.exact or fit.options.beta != 1 or fit.program.opaque or not (fit.at_rows.whitened and fit.posterior):
         return False
-    size = sum(int(np.prod(q.mean.shape)) for q in fit.posterior)
-    return fit.choice.posterior in ONE_GAUSSIAN and DRAWS * size * seen.data.rows <= NUMBERS
+    return fit.choice.posterior in ONE_GAUSSIAN and not takes_long(fit, seen)
+
+
+def takes_long(fit: Fit, seen: Seen) -> bool:
+    """Whether draws of q at all rows are too many numbers."""
+    return DRAWS * sum(int(np.prod(q.mean.shape)) for q in fit.posterior) * seen.data.rows > NUMBERS
 
 
 def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:

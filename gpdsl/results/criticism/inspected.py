@@ -15,7 +15,7 @@ from gpdsl.data import Data
 from gpdsl.errors import plural
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.integrated import Profile
-from gpdsl.results.criticism.finding import Diagnosis, Finding
+from gpdsl.results.criticism.finding import Diagnosis, Finding, unmade
 from gpdsl.results.table import subscript
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Inspection:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """The findings."""
-        return Diagnosis(self.findings)
+        """The findings, and what was not looked at."""
+        return Diagnosis((*self.findings, *unmade(self.left, self.failed, self.lacking)))
 
     def plain(self) -> dict[str, Any]:
         """As plain values, for a file."""
@@ -76,7 +76,7 @@ def _number(value: Any, lacking: float) -> float:
 
 
 def _finding(name: Any, number: Any, doubtful: Any, said: Any, remedy: Any) -> Finding:
-    return Finding(str(name), _number(number, float("nan")), bool(doubtful), str(said), str(remedy))
+    return Finding(str(name), _number(number, np.nan), bool(doubtful), str(said), str(remedy))
 
 
 @dataclass(frozen=True, eq=False)

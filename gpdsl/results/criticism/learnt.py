@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from gpdsl.errors import plural
 from gpdsl.inference.unrelated_rows import value_of_nothing
 from gpdsl.results.criticism.finding import Finding
-from gpdsl.results.criticism.flexibility import FEW
 from gpdsl.results.criticism.importance import divergence
 from gpdsl.results.criticism.price import PROGRAMS
-from gpdsl.results.criticism.seen import Seen
+from gpdsl.results.criticism.seen import FEW, Seen
 from gpdsl.results.density import log_predictive
+from gpdsl.shown import rounded
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -50,23 +51,20 @@ CERTAIN, WIDE = 0.9, 5.0
 
 def worth(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The evidence beside that of a model in which rows have nothing to do with each other."""
-    program, data = fit.program, seen.data
-    values = sum(int(np.sum(known)) for known in data.observed.values())
-    latent = program.groups and not (program.inner or any(group.per_row for group in program.groups))
-    if not latent or values <= FEW or fit.options.beta != 1 or fit.settings is not None or fit.no_bound:
-        return
+    program, data = seen.program, seen.data
     bijectors, held = program.parameters.bijectors, program.parameters.held
     start = {n: np.asarray(bijectors[n].inverse(v)) for n, v in fit.parameters.items() if n not in held}
     nothing = value_of_nothing(program, seen.rows, start, priors=False)
     if nothing is None:
         return
     gain = float(fit.log_evidence_bound + np.sum(fit.standardised.log_jacobian(data.observed)) - nothing)
+    words = "more" if gain >= 0 else "less"
     noted = any("explain nothing" in note or "no more than chance" in note for note in fit.notes)
     yield Finding(
         "evidence for latents",
         gain,
         gain < WEAK and not noted,
-        f"the model is worth {gain:.2g} nats more than unrelated rows",
+        f"the model is worth {plural(float(rounded(abs(gain))), 'nat', ',g')} {words} than unrelated rows",
         "what the latents show may be chance: do not read their curves, compare with a model without them, or collect "
         "more rows",
     )
@@ -75,8 +73,6 @@ def worth(fit: Fit, seen: Seen) -> Iterator[Finding]:
 def informed(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """How much is known of each latent, and which are known together alone."""
     program = fit.program
-    if not seen.plain or fit.options.drawn or len(fit.weights) > 1 or len(seen.some) < FEW:
-        return
     if not (fit.at_rows.whitened or fit.at_rows.by_data):
         return
     prior, posterior = seen.prior, seen.posterior

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from gpdsl.data import Data
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts
 from gpdsl.inference.smoothing import smoothed
@@ -29,6 +29,9 @@ from gpdsl.results.scored import places_of, randomised
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
+
+ROUNDING = 0.05
+"""Nats below 0 that are no less than none."""
 
 ONE_GAUSSIAN = {"full", "coupled", "linear"}
 """Posterior families in which each row stands by a Gaussian site."""
@@ -55,19 +58,33 @@ class Elpd:
 
     @property
     def se(self) -> float:
-        """Its standard error, from how unlike the rows are."""
+        """Its standard error, from how unlike the rows are; NaN of a single row."""
         seen = self.pointwise[np.isfinite(self.pointwise)]
-        return float(np.sqrt(len(seen) * np.var(seen)))
+        return float(np.sqrt(len(seen) * np.var(seen))) if len(seen) > 1 else np.nan
 
     @property
     def effective_parameters(self) -> float:
-        """By how much the fit predicts its own rows better than such as it has not seen, in nats."""
-        return float(np.nansum(self.of_itself)) - self.elpd
+        """By how much the fit predicts its own rows better than unseen ones, in nats; NaN if it does not."""
+        found = float(np.nansum(self.of_itself)) - self.elpd
+        return found if found >= -ROUNDING else np.nan
 
     def __repr__(self) -> str:
+        return f"<{self.said}, {_parameters(self.effective_parameters)}>"
+
+    @property
+    def said(self) -> str:
+        """How well of how many rows, in words."""
         name, count = self.fit.program.declarations.name, int(np.sum(np.isfinite(self.pointwise)))
-        parameters = f"{self.effective_parameters:.1f} effective parameters"
-        return f"<{self.method} of {name}: elpd {self.elpd:.1f} ± {self.se:.1f} nats, {count} rows, {parameters}>"
+        error = f" ± {self.se:.1f}" if count > 1 else ""
+        rows = plural(count, "row") + ", which tells no standard error" * (count == 1)
+        return f"{self.method} of {name}: elpd {self.elpd:.1f}{error} nats, {rows}"
+
+
+def _parameters(count: float) -> str:
+    """Effective ones, or why they are not told."""
+    if np.isnan(count):
+        return "no effective parameters, as its own values tell the fit nothing of a row"
+    return f"{abs(count):.1f} effective parameters"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

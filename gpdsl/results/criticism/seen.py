@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -25,7 +26,7 @@ from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
-from gpdsl.program.white import training
+from gpdsl.program.white import smooth, training, white_beside
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -35,6 +36,12 @@ NEAR = 300
 
 ROWS, VALUES = 60, 600
 """Rows at which the posterior is looked at, spread at random, and values of all latents there at most."""
+
+FEW = 8
+"""Values, and rows, of which less tell nothing of latents."""
+
+WHITE = "White() in a kernel follows rows one by one, and is no noise of one normal output"
+"""What keeps looks from being made."""
 
 LARGEST = 3000
 """Values that a posterior is over, up to which its matrices are made once more."""
@@ -51,6 +58,26 @@ class Seen:
     data: Data
 
     @cached_property
+    def values(self) -> int:
+        """How many are observed."""
+        return sum(int(np.sum(known)) for known in self.data.observed.values())
+
+    @cached_property
+    def program(self) -> Program:
+        """The fit's, with white noise in kernels as noise of observed values where it is that."""
+        return training(self.fit.program, dense=True)
+
+    @cached_property
+    def white(self) -> bool:
+        """Whether white noise stays beside another kernel: a posterior of values of latents is of both."""
+        return any(map(white_beside, self.program.groups))
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Those of the program, without white noise beside other kernels."""
+        return tuple(smooth(self.program, each) if white_beside(each) else each for each in self.program.groups)
+
+    @cached_property
     def rows(self) -> Rows:
         """The data as the program reads them."""
         return make_rows(self.fit.program, self.fit.standardised.applied(self.data))
@@ -64,7 +91,7 @@ class Seen:
     @cached_property
     def plain(self) -> bool:
         """Whether rows read the values of every latent at one place each, and no sums of them."""
-        groups = () if self.fit.program.inner or self.fit.program.fields else self.fit.program.groups
+        groups = () if self.fit.program.inner or self.fit.program.fields else self.groups
         return bool(groups) and all(
             not group.per_row and len(group.readings.all) == len(group.readings.basis) == 1 for group in groups
         )
@@ -80,13 +107,13 @@ class Seen:
     def on_host(self) -> bool:
         """Whether the posterior is one Gaussian of values of latents alone, few enough: its matrices are soon made."""
         fit, program = self.fit, self.fit.program
-        if not program.groups or program.inner or program.fields or fit.options.drawn or len(fit.weights) > 1:
+        if not self.groups or program.inner or program.fields or fit.options.drawn or len(fit.weights) > 1:
             return False
-        plain = all(self._reads_values(group) for group in program.groups)
-        known = all(isinstance(each, Values) for each in fit.inducing) and len(fit.inducing) == len(program.groups)
+        plain = all(self._reads_values(group) for group in self.groups)
+        known = all(isinstance(each, Values) for each in fit.inducing) and len(fit.inducing) == len(self.groups)
         if not plain or not known or sum(map(len, fit.inducing)) > LARGEST:
             return False
-        return fit.at_rows.on_host and (self.plain or not fit.at_rows.by_data)
+        return fit.at_rows.on_host and (not fit.at_rows.by_data or (self.plain and not self.white))
 
     def _reads_values(self, group: Group) -> bool:
         """Whether rows read values of a group's latents, and nothing else of them."""
@@ -109,7 +136,7 @@ class Seen:
     def _places(self) -> list[dict[str, Float[np.ndarray, "n D"]]]:
         """Of each group, the points at which its kernel is looked at, by what they are."""
         fit, found = self.fit, list[dict[str, np.ndarray]]()
-        for number, group in enumerate(fit.program.groups):
+        for number, group in enumerate(self.groups):
             own: dict[str, np.ndarray] = {}
             if self.reaches(group):
                 mixed = self.points(group)
@@ -126,10 +153,10 @@ class Seen:
         return found
 
     @cached_property
-    def _kernels(self) -> list[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
-        """Of each group the scales, the covariances at all different points of `_places`, and which these are."""
+    def _kernels(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+        """Of each group what `_covariances` has, at all different points of `_places`, and which these are."""
         points, numbers = [], []
-        for group, own in zip(self.fit.program.groups, self._places, strict=True):
+        for group, own in zip(self.groups, self._places, strict=True):
             different = np.concatenate(list(own.values())) if own else np.zeros((1, 1))
             which = np.arange(len(different))
             if not has_white(group.form):  # which is another one in every row
@@ -139,12 +166,12 @@ class Seen:
             numbers.append(dict(zip(own, np.split(which.ravel(), ends), strict=True)) if own else {})
         used = tuple(bool(own) for own in self._places)
         given = as_arrays((dict(self.fit.parameters), points), self.fit.options.dtype)
-        program = self.fit.program
-        compute = on_use((_covariances, program.known_by, used), lambda: partial(_covariances, program, used), True)
+        program, known_by = self.fit.program, (_covariances, self.fit.program.known_by, used)
+        compute = on_use(known_by, lambda: partial(_covariances, program, self.groups, used), True)
         found = compute(*given)
         return [
-            (np.asarray(scale, float), np.asarray(each, float), own)
-            for (scale, each), own in zip(found, numbers, strict=True)
+            (np.asarray(scale, float), np.asarray(each, float), np.asarray(white, float), own)
+            for (scale, each, white), own in zip(found, numbers, strict=True)
         ]
 
     def scale(self, number: int) -> Float[np.ndarray, " latents"]:
@@ -153,7 +180,7 @@ class Seen:
 
     def covariances(self, number: int, one: str, other: str) -> Float[np.ndarray, "factors n m"]:
         """Of each different kernel of a group, at unit scale, between points that `_places` names."""
-        _, found, own = self._kernels[number]
+        _, found, _, own = self._kernels[number]
         return found[:, own[one]][:, :, own[other]]
 
     def features(self, number: int, which: int, at: str) -> Float[np.ndarray, "rows M"]:
@@ -182,14 +209,13 @@ class Seen:
     def _groups(self, known: str) -> list[Covariances]:
         pairs = (known, known), (known, "some"), ("some", "some")
         return [
-            Covariances(group.start, self.scale(number), *(self.covariances(number, *pair) for pair in pairs))
-            for number, group in enumerate(self.fit.program.groups)
+            Covariances(group.start, scale, white, *(self.covariances(number, *pair) for pair in pairs))
+            for number, (group, (scale, _, white, _)) in enumerate(zip(self.groups, self._kernels, strict=True))
         ]
 
     def _elsewhere(self) -> dict[tuple[int, int], Matrix]:
         """By programs of their own."""
-        some, fit = self.data.take(self.some), self.fit
-        program = training(fit.program, dense=True)
+        some, fit, program = self.data.take(self.some), self.fit, self.program
         blocks = fit.at_rows.blocks(program, fit.beliefs(some, program=program).rows, some.rows)
         return {
             (a, b): np.asarray(block.covariance[0][i, :, j, :], float)
@@ -207,11 +233,24 @@ def _neighbours(points: np.ndarray) -> np.ndarray:
 
 
 def _covariances(
-    program: Program, used: tuple[bool, ...], parameters: Mapping[str, Array], points: list[Array]
-) -> list[tuple[Array, Array]]:
-    """Scales, and covariances at some points, of every group; of one that is not used the scales."""
-    found = []
-    for group, at, asked in zip(program.groups, points, used, strict=True):
+    program: Program,
+    smooth_groups: tuple[Group, ...],
+    used: tuple[bool, ...],
+    parameters: Mapping[str, Array],
+    points: list[Array],
+) -> list[tuple[Array, Array, Array]]:
+    """Of every group without white noise the scales, covariances at some points if used, and the noise's variances."""
+
+    def of(group: Group, at: Array) -> tuple[Array, Array]:
         kernel = kernel_values(program.evaluator, group, parameters, at.shape[-1])
-        found.append((kernel.scale, prior_covariances(group, kernel, Values(at)) if asked else at))
+        return kernel.scale, prior_covariances(group, kernel, Values(at))
+
+    found = []
+    for group, whole, at, asked in zip(smooth_groups, program.groups, points, used, strict=True):
+        scale, among = of(group, at) if asked else (kernel_values(program.evaluator, group, parameters, 1).scale, at)
+        white = jnp.zeros_like(scale)
+        if asked and white_beside(whole) and not has_white(group.form):
+            scales, alone = of(whole, at[:1])
+            white = scales * alone[:, 0, 0] - scale * among[:, 0, 0]
+        found.append((scale, among, white))
     return found

@@ -163,7 +163,7 @@ def _correlations(fit: Fit, seen: Seen) -> Float[np.ndarray, "latents latents"] 
 
 def reach(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """How alike a latent is at rows next to each other, and at those far apart: by its kernel, whatever that is."""
-    for number, group in enumerate(fit.program.groups):
+    for number, group in enumerate(seen.groups):
         if not seen.reaches(group):
             continue
         yield from _overlooked(fit, group, seen.points(group), seen.data)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import gpdsl
 from gpdsl.inference.unrelated_rows import bends
 from gpdsl.program.cache import precision
 from gpdsl.program.program import make_rows
 from gpdsl.results.criticism.importance import divergence
+from gpdsl.results.criticism.left_out import Elpd
 from gpdsl.results.criticism.seen import Seen
 
 RNG = np.random.default_rng(4)
@@ -95,3 +98,72 @@ def test_mixed_second_derivatives_are_those_of_the_formula() -> None:
     product = (2 + above[:, 0]) * (Z + above[:, 1])
     np.testing.assert_allclose(found[0, 1], np.nan_to_num((y - 2 * product) / 0.16), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(found[0, 1], found[1, 0])
+
+
+WHITE = (
+    "input x : real\noutput y : real\nparam t2 : positive = 0.1\nlatent f(x) ~ GP(0, RBF(1) + t2 * White())\n"
+    "y ~ Normal(2 * f, 0.01)"
+)
+
+
+def found_of(fit: gpdsl.Fit, data: Any) -> dict[str, Any]:
+    return {each.name: each for each in fit.diagnose(data)}
+
+
+@pytest.mark.parametrize("options", [{}, {"engine": "vi", "inducing": 20, "optimizer": "lbfgs"}])
+def test_white_noise_in_a_kernel_is_noise_to_every_look(options: dict[str, Any]) -> None:
+    """Beside dense matrices: of n - tr B^-1, and of the evidence beside that of a level and all noise."""
+    data = {"x": X, "y": Y}
+    fit = gpdsl.compile(WHITE).fit(data, **options)
+    noise = 4 * float(fit.parameters["t2"]) + 0.01**2
+    whole = 4 * np.exp(-0.5 * (X[:, None] - X) ** 2) + noise * np.eye(len(X))
+    gain = stats.multivariate_normal.logpdf(Y, cov=whole) - np.sum(stats.norm.logpdf(Y, Y.mean(), Y.std()))
+    found, close = found_of(fit, data), {"abs": 0.02 if options else 1e-6}
+    used = len(X) - noise * np.trace(np.linalg.inv(whole))
+    assert found["effective parameters"].number == pytest.approx(used, **close)
+    assert found["evidence for latents"].number == pytest.approx(gain, abs=0.02)
+    assert "to 0.99 at neighbours" in found["reach of latents"].said or "to 1 at" in found["reach of latents"].said
+    assert not fit.diagnose().doubtful
+
+
+def test_white_noise_that_is_none_of_the_observation_is_said_to_follow_rows() -> None:
+    data = {"x": X, "y": Y}
+    fit = gpdsl.compile(WHITE.replace("Normal(2 * f, 0.01)", "StudentT(4, f, 0.01)")).fit(data)
+    found = found_of(fit, None)
+    assert "evidence for latents" not in found and "effective parameters" not in found
+    assert "neighbours" in found["reach of latents"].said
+    told = [each.said for each in fit.diagnose() if each.name == "not looked at"]
+    assert told[0].startswith(
+        "evidence for latents, what is known of latents, effective parameters, rows left out, as W"
+    )
+
+
+def test_slopes_have_evidence_beside_rows_with_levels_and_slopes_of_their_own() -> None:
+    """Of the best constants of both outputs, and the best noise."""
+    text = "output w : real\nparam s : positive = 0.2\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, s)\n"
+    text += "w ~ Normal(D(f, x), s)"
+    data = {"x": X, "y": Y, "w": np.cos(X) + 0.2 * RNG.standard_normal(30)}
+    fit = gpdsl.compile(f"input x : real\noutput y : real\n{text}").fit(data)
+    apart = np.concatenate([data[name] - np.mean(data[name]) for name in ("y", "w")])
+    nothing = np.sum(stats.norm.logpdf(apart, 0, np.sqrt(np.mean(apart**2))))
+    assert found_of(fit, None)["evidence for latents"].number == pytest.approx(fit.elbo - nothing, abs=1e-3)
+
+
+def test_one_row_and_values_that_are_the_same_are_no_sign() -> None:
+    text = "input x : real\noutput y : real\nparam s : positive\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, s)"
+    one = {"x": [0.0], "y": [1.0]}
+    fit = gpdsl.compile(text).fit(one)
+    assert not any("unrelated rows" in each for each in fit.notes)
+    assert np.isnan(fit.loo(one).se) and "±" not in repr(fit.loo(one)) and "1 row, which tells no" in repr(fit.loo(one))
+    same = {"x": X, "y": np.full(30, 2.0)}
+    fit = gpdsl.compile(text).fit(same)
+    found = found_of(fit, same)  # some of whose looks fail: the noise is nothing
+    assert "variance of y" not in found and "min of y" not in found and "evidence for latents" not in found
+    assert "which is no sign" in repr(fit.check_predictive(same, "variance"))
+
+
+def test_effective_parameters_are_never_below_none() -> None:
+    fit = gpdsl.compile(WHITE).fit({"x": X, "y": Y}, diagnose="no")
+    worse = Elpd(fit, fit.bind({"x": X, "y": Y}, None, outputs=True), np.zeros(30), np.full(30, -0.1), "loo")
+    assert np.isnan(worse.effective_parameters) and "no effective parameters, as" in repr(worse)
+    assert "0.0 effective parameters" in repr(replace(worse, of_itself=np.full(30, -1e-4)))
