@@ -42,6 +42,12 @@ LAST, FAR = 2, 1e3
 REACH, POINTS, NUMBERS = 9.0, (41, 1801), 40_000
 """Of a line along which it is looked for what happens between nodes, at so many points, so many numbers in all."""
 
+FINE, MORE_ORDERS, MOST_NUMBERS = 481, 64, 1 << 22
+"""Points of a line, so many numbers at most, that are a rule where the nodes miss something, and coefficients then."""
+
+SAME = 1e-7
+"""Share of the size by which the averages over all these points and over half of them may differ."""
+
 TELL, SEEN = 30.0, 1e-6
 """Times what is told to be left out, and share of the size, by which means may differ there."""
 
@@ -51,12 +57,16 @@ NOTHING = 1e-17
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A term, the latent that it bends in, the others, and the coefficients of A, of b_d, and of their derivatives."""
+    """A term, the latent that it bends in, the others, and the coefficients of A, of b_d, and of their derivatives.
+
+    Where coefficients fall slowly it has E[A^2], E[A b_d], ... and E[b_d b_e] too, `squares`, of A and all b_d.
+    """
 
     bent: sp.Symbol
     others: tuple[sp.Symbol, ...]
     level: Float[Array, "orders K rows *keys"]
     slopes: tuple[Float[Array, "orders K rows *keys"], ...]
+    squares: Float[Array, "functions functions K rows *keys"] | None = None
 
     @cached_property
     def level_slope(self) -> Array:
@@ -81,7 +91,7 @@ class Series:
     def mean(self) -> Moment:
         """The sum of the A_0."""
         parts = [self.constant, *(term.level[0] for term in self.terms)]
-        left = sum(np.abs(term.level[-LAST:]).sum(axis=0) for term in self.terms)
+        left = sum(np.abs(t.level[-LAST:]).sum(axis=0) for t in self.terms if t.squares is None)
         return sum(parts), ROUNDING * sum(map(np.abs, parts)) + left
 
     def variance(self) -> Moment:
@@ -89,11 +99,24 @@ class Series:
         total, lost = np.zeros(()), np.zeros(())
         for place, term in enumerate(self.terms):
             for other in self.terms[: place + 1]:
-                parts = self._covariance(term, other)
+                known = other is term and term.squares is not None
+                parts = self._own(term) if known else self._covariance(term, other)
                 twice = 1.0 if other is term else 2.0
                 total = total + twice * sum(each[0] for each in parts)
                 lost = lost + sum(ROUNDING * np.abs(value) + FAR * last for value, last in parts)
         return total, lost
+
+    def _own(self, term: Term) -> list[tuple[Array, Array]]:
+        """The variance of a term: E[A^2] - E[A]^2 and E[b_d b_e] Cov(r_d, r_e)."""
+        assert term.squares is not None
+        across = self._across(term.bent)
+        whole = term.squares[0, 0]
+        parts = [(whole - term.level[0] ** 2, ROUNDING * whole)]
+        for i, d in enumerate(term.others, start=1):
+            for j, e in enumerate(term.others, start=1):
+                rest = self._between(d, e) - across(d) * across(e)
+                parts.append((rest * term.squares[i, j], np.zeros(())))
+        return parts
 
     def _covariance(self, s: Term, t: Term) -> list[tuple[Array, Array]]:
         """In parts, each with what its last coefficients do: A A', A b_e r_e, b_d r_d A', b_d r_d b_e r_e."""
@@ -156,28 +179,64 @@ def _term(beliefs: Beliefs, term: sp.Expr, keys: tuple[str, ...]) -> Term | None
         return None
     nodes, weights = gauss_hermite(1, NODES)
     sd, others = _sd_of(beliefs, keys, bent), tuple(each for each in latents if each != bent)
+    asked = (term, *(sp.diff(term, each) for each in others))
 
-    def along(z: Array) -> dict[sp.Symbol, Array]:
+    def along(z: Array) -> list[Array] | None:
+        """A and the b_d at values of the standardised latent."""
         z = z.reshape(-1, *(1,) * (2 + len(keys)))
         at = {bent: _mean_of(beliefs, keys, bent) + sd * z}
         for each in others:
             at[each] = _mean_of(beliefs, keys, each) + _covariance_of(beliefs, keys, each, bent) / sd * z
-        return at
+        found = [_values(beliefs, each, keys, at) for each in asked]
+        if any(each is None for each in found):
+            return None
+        shape = np.broadcast_shapes(*(each.shape[1:] for each in found if each is not None), sd.shape)
+        return [np.broadcast_to(each, (len(z), *shape)) for each in found if each is not None]
 
-    asked = (term, *(sp.diff(term, each) for each in others))
-    at = along(nodes[:, 0])
-    found = [value for e in asked if (value := _values(beliefs, e, keys, at)) is not None and np.isfinite(value).all()]
-    if len(found) < len(asked):
-        return None
-    analysis = _hermite(nodes[:, 0]) * weights
-    shape = np.broadcast_shapes(*(e.shape[1:] for e in found), sd.shape)
-    coefficients = [_shortened(np.tensordot(analysis, np.broadcast_to(e, (NODES, *shape)), axes=1)) for e in found]
+    found = along(nodes[:, 0])
     line = np.linspace(-REACH, REACH, int(np.clip(NUMBERS // max(sd.size, 1), *POINTS)))
-    at = along(line)
-    between = [_values(beliefs, each, keys, at) for each in asked]
-    if any(v is None or _is_missed(line, v, c) for v, c in zip(between, coefficients, strict=True)):
+    between = along(line)
+    if found is None or between is None:
         return None
-    return Term(bent, others, coefficients[0], tuple(coefficients[1:]))
+    known = None
+    if all(np.isfinite(each).all() for each in found):
+        analysis = _hermite(nodes[:, 0]) * weights
+        coefficients = [_shortened(np.tensordot(analysis, each, axes=1)) for each in found]
+        missed = any(_is_missed(line, v, c) for v, c in zip(between, coefficients, strict=True))
+        known = None if missed else Term(bent, others, coefficients[0], tuple(coefficients[1:]))
+        if known is not None and not any(map(_falls_slowly, coefficients)):
+            return known
+    few = FINE * between[0][0].size <= MOST_NUMBERS
+    return (_on_line(bent, others, along) if few else None) or known
+
+
+def _on_line(
+    bent: sp.Symbol, others: tuple[sp.Symbol, ...], along: Callable[[Array], list[Array] | None]
+) -> Term | None:
+    """A term by the trapezoidal rule, which has all digits of what is smooth within a few of its points; None else."""
+    line = np.linspace(-REACH, REACH, FINE)
+    weights = np.exp(-0.5 * line**2)
+    weights /= weights.sum()
+    found = along(line)
+    if found is None or not all(np.isfinite(each).all() for each in found):
+        return None
+    half = weights[::2] / weights[::2].sum()
+    squares = np.stack([[np.tensordot(weights, u * v, axes=1) for u in found] for v in found])
+    rougher = np.stack([[np.tensordot(half, u[::2] * v[::2], axes=1) for u in found] for v in found])
+    sizes = np.sqrt(np.einsum("ii...->i...", squares))
+    means = [np.tensordot(weights, each, axes=1) - np.tensordot(half, each[::2], axes=1) for each in found]
+    apart = np.abs(squares - rougher) > SAME * sizes[:, None] * sizes
+    if np.any(apart) or any(np.any(np.abs(m) > SAME * size) for m, size in zip(means, sizes, strict=True)):
+        return None
+    analysis = _hermite(line, MORE_ORDERS) * weights
+    coefficients = [_shortened(np.tensordot(analysis, each, axes=1)) for each in found]
+    return Term(bent, others, coefficients[0], tuple(coefficients[1:]), squares)
+
+
+def _falls_slowly(coefficients: Array) -> bool:
+    """Whether the last coefficients do so much to the variance of a function that it would count as lost."""
+    last, whole = (np.sum(each**2, axis=0) for each in (coefficients[-LAST:], coefficients[1:]))
+    return bool(np.any(FAR * last > SEEN * whole))
 
 
 def _is_missed(line: Array, values: Array, coefficients: Array) -> bool:
@@ -226,10 +285,10 @@ def _values(
     return value.reshape((1,) * (3 + len(keys) - value.ndim) + value.shape)
 
 
-def _hermite(z: Float[Array, " nodes"]) -> Float[Array, "orders nodes"]:
+def _hermite(z: Float[Array, " nodes"], orders: int = ORDERS) -> Float[Array, "orders nodes"]:
     """Hermite polynomials that are orthonormal under the standard normal."""
     found = [np.ones_like(z), z]
-    for k in range(1, ORDERS - 1):
+    for k in range(1, orders - 1):
         found.append((z * found[k] - np.sqrt(k) * found[k - 1]) / np.sqrt(k + 1))
     return np.stack(found)
 
@@ -248,7 +307,7 @@ def _paired(u: Array, w: Array, rho: Array) -> tuple[Array, Array]:
     for part in parts[::-1]:
         total *= rho
         total += part
-    return total, np.abs(parts[-LAST:]).sum(axis=0)
+    return total, np.abs(parts[-LAST:]).sum(axis=0) * np.abs(rho) ** max(count - LAST, 0)
 
 
 def _scaled(factor: Array, pair: tuple[Array, Array]) -> tuple[Array, Array]:

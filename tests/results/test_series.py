@@ -35,6 +35,7 @@ let wide[j, i] = d[j] * a[2] + a[i] / v[i]
 let bent = abs(v[1] - 3) + a[1]
 let both = log(v[1] + v[2]^2) * a[1]
 let far = log(v[1] - 2) * a[1]
+let steep = exp(a[1]) * a[2] + tanh(12 * (v[1] - 3))
 y ~ Normal(tau, 0.3)
 z[i] ~ Normal(each[i], 0.3)
 infer vi: posterior = coupled, steps = 3
@@ -284,3 +285,30 @@ def test_what_happens_between_nodes_is_seen(narrow: str, known: Callable[..., np
     mean, off = found.mean("a"), found.error("a")
     truth = found.mean("g") + known(found.mean("f"), found.variance("f"))
     assert np.all(np.abs(mean - truth) < 3 * off + 1e-5)
+
+
+def test_a_steep_term_beside_others_is_no_average_over_samples(prediction: gpdsl.Prediction) -> None:
+    """Its coefficients fall slowly, so that its own variance is an integral; beside it, what it is worth given v[1]."""
+    beliefs = prediction.beliefs
+    sds = np.sqrt(np.asarray(beliefs.marginals.variance, float))
+    correlated = (0.4 + 0.6 * np.eye(sds.shape[-1])) * sds[..., None, :] * sds[..., :, None]
+    marginals = replace(beliefs.marginals, covariance=correlated)
+    prediction = Prediction(replace(beliefs, marginals=marginals), prediction.dtype, prediction.standardised)
+    line = np.linspace(-9.0, 9.0, 2001)
+    weights = np.exp(-0.5 * line**2) / np.exp(-0.5 * line**2).sum()
+    places = [_start(prediction.beliefs, "a"), _start(prediction.beliefs, "a") + 1, _start(prediction.beliefs, "v")]
+    found = prediction.mean("steep"), prediction.variance("steep")
+    for row in range(3):
+        m = np.asarray(marginals.mean, float)[0, row, places]
+        c = correlated[0, row][np.ix_(places, places)]
+        along = c[:2, 2] / np.sqrt(c[2, 2])
+        m1, m2 = m[0] + along[0] * line, m[1] + along[1] * line
+        left = c[:2, :2] - np.outer(along, along)
+        tanh = np.tanh(12 * (m[2] + np.sqrt(c[2, 2]) * line - 3))
+        product = np.exp(m1 + left[0, 0] / 2) * (m2 + left[0, 1])
+        square = np.exp(2 * m1 + 2 * left[0, 0]) * ((m2 + 2 * left[0, 1]) ** 2 + left[1, 1])
+        mean = weights @ (product + tanh)
+        np.testing.assert_allclose(found[0][row], mean, rtol=1e-7)
+        variance = weights @ (square + 2 * product * tanh + tanh**2) - mean**2
+        np.testing.assert_allclose(found[1][row], variance, rtol=1e-6)
+    assert not np.any(prediction.error("steep", "variance"))
