@@ -11,7 +11,7 @@ from gpdsl.program.reuse import forget
 from tests.results.test_quick_predictions import fitted
 
 CASES = {
-    "plane": (96, [1.0, 1.0], 2e-4),
+    "plane": (80, [1.0, 1.0], 2e-4),
     "row and latent": (256, [3.0, 1.0], 2e-4),
     "space": (256, [1.0, 1.0, 1.0], 1e-3),
     "row and latents": (256, [3.0, 1.0, 1.0], 4e-3),

@@ -40,7 +40,7 @@ DRAWS, WITH_VARIABLES, OF_DENSITIES = 256, 1024, 4096
 where they are functions of any, since narrow noise shows how far apart passes are.
 """
 
-IN_THE_PLANE, FINER = 96, 3.0
+IN_THE_PLANE, FINER = 80, 3.0
 """Passes of every row that differ in two latents alone; how much finer they are along a row variable than along latents
 that are functions of it, which a fit knows more of.
 """
@@ -214,7 +214,7 @@ def _in_blocks(moments: Callable[[Functionals], tuple[Array, Array]], at: Functi
     return jax.tree.map(lambda *a: jnp.concatenate(a, axis=1), found, rest)  # type: ignore[no-any-return]
 
 
-PASSES_AT_ONCE = 1 << 16
+PASSES_AT_ONCE = 1 << 17
 """Passes of rows through layers that are computed together."""
 
 
