@@ -249,7 +249,7 @@ def fit_model(
     with (
         precision(options.dtype),
         on_device(options.device),
-        _progress(progress, callback) as report,
+        progress_shown(progress, callback) as report,
         watching() as watch,
         keep or nullcontext(),
     ):
@@ -314,7 +314,7 @@ def on_device(name: str | None) -> Any:
     return jax.default_device(devices[0])
 
 
-def _progress(wanted: bool | None, callback: Callable[[Report], None] | None) -> Any:
+def progress_shown(wanted: bool | None, callback: Callable[[Report], None] | None) -> Any:
     """What shows progress: of long fits where somebody looks, unless they said whether they want it."""
     if wanted is None and not ((sys.stderr is not None and sys.stderr.isatty()) or in_notebook()):
         wanted = False

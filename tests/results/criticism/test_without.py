@@ -314,3 +314,35 @@ def test_the_tail_of_a_gaussian_has_an_error_that_the_bounds_tell(count: int) ->
     assert 1 in found.without
     tail = float(found.without[1].log_predictive_density({name: each[[1]] for name, each in data.items()})[0])
     assert abs(found.pointwise[1] - truth) < max(0.1 * abs(tail - truth), 0.05) and found.error[1] < OFF_AT_MOST
+
+
+def test_rows_leave_the_sparse_model_exactly_under_normal_noise() -> None:
+    """By its best q without the row at the same points, in dense algebra (Titsias 2009); outliers are fitted anew."""
+    x = np.linspace(0, 6, 40)
+    y = np.sin(2 * x) + 0.1 * np.cos(37 * x)
+    y[[10, 25]] += 1.0, -1.2
+    data = {"x": x, "y": y}
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(0.8))\ny ~ Normal(f, 0.2)"
+    fit = gpdsl.compile(text).fit(data, engine="vi", inducing=8, diagnose="no")
+    z = np.asarray(fit.inducing[0].points, float).ravel()  # type: ignore[union-attr]
+    among, cross = (np.exp(-0.5 * ((z[:, None] - at) / 0.8) ** 2) for at in (z, x))
+    found = fit.loo(data, refits=2)
+    assert len(found.without) == 2 and found.error is not None
+    for row in found.without:
+        others = np.delete(cross, row, axis=1)
+        inverse = np.linalg.inv(among + 1e-10 * np.eye(8) + others @ others.T / 0.04)
+        at, known = cross[:, row], np.linalg.inv(among + 1e-10 * np.eye(8))
+        mean = at @ inverse @ others @ np.delete(y, row) / 0.04
+        variance = 1.04 - at @ known @ at + at @ inverse @ at
+        truth = stats.norm.logpdf(y[row], mean, np.sqrt(variance))
+        assert found.pointwise[row] == pytest.approx(truth, abs=1e-3) and found.error[row] == 0
+
+
+def test_rows_that_weights_leave_out_may_be_off() -> None:
+    """Of an outlier whose parameters the others do not allow: its error is no less than what it moves."""
+    x = np.linspace(0, 4, 12)
+    data = {"x": x, "y": np.sin(2 * x) + 2.0 * (np.arange(12) == 6)}
+    text = "input x : real\noutput y : real\nparam s : positive = 0.2 ~ LogNormal(-1.5, 0.7)\n"
+    text += "latent f(x) ~ GP(0, RBF(0.8))\ny ~ Normal(f, s)"
+    found = gpdsl.compile(text).fit(data, hyperparameters="integrated", diagnose="no").loo(data, refits=0)
+    assert found.error is not None and found.error[6] >= 0.15 * (found.of_itself - found.pointwise)[6] > 0.1
