@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.errors import GpdslError
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.propagation import Drawn, Expected, Layers
@@ -105,6 +108,21 @@ def test_a_fit_has_a_bound_without_error_and_above_that_of_samples(rng: np.rando
 def test_what_has_no_formula_is_sampled(line: str, why: str) -> None:
     program, _, _ = _program(f"output y : real\nrow w ~ Normal(0, 1)\n{line}\n", {"y": np.zeros(3)})
     assert why in averaged(program)
+    text = f"output y : real\nrow w ~ Normal(0, 1)\n{line}\n"
+    with pytest.raises(
+        GpdslError, match=rf"no closed-form expectation over(.|\n)*{re.escape(why)}(.|\n)*RBF or Linear"
+    ):
+        gpdsl.compile(f'model m "M"\n{text}').explain({"y": np.zeros(3)}, expectations="closed")
+
+
+@pytest.mark.parametrize(("option", "told"), [("importance", "importance = 3 weighs"), ("samples", "samples = 3 asks")])
+def test_closed_does_not_go_with_options_that_sample(option: str, told: str) -> None:
+    model = gpdsl.compile(
+        'model m "M"\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(w) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\n'
+    )
+    assert "without samples" in model.explain({"y": np.zeros(3)}, expectations="closed")
+    with pytest.raises(GpdslError, match=told):
+        model.fit({"y": np.zeros(3)}, expectations="closed", **{option: 3})
 
 
 @pytest.mark.slow

@@ -182,7 +182,11 @@ def _without_samples(program: Program, rows: int, options: Options, choice: Choi
 
     It has as many inducing points as that leaves room for, unless their number is given. In single precision
     samples are taken unless formulas are asked for.
+
+    Raises GpdslError where formulas are asked for and there is none.
     """
+    if options.expectations == "closed":
+        _verify_closed(program, options)
     if options.expectations not in ("auto", "closed") or options.importance > 1 or options.samples:
         return choice
     if options.expectations == "auto" and options.dtype == "float32":  # whitened averages lose all digits: 60 nats
@@ -194,6 +198,21 @@ def _without_samples(program: Program, rows: int, options: Options, choice: Choi
     if (options.expectations == "auto" and taken * most**2 > 2 * FEW) or averaged(program):
         return choice
     return replace(choice, samples=0, inducing=points)
+
+
+def _verify_closed(program: Program, options: Options) -> None:
+    """Raise GpdslError where `expectations = closed` would go on with samples."""
+    why = averaged(program) or (f"samples = {options.samples} asks for them" if options.samples else "")
+    if options.importance > 1:
+        why = f"importance = {options.importance} weighs samples"
+    if why:
+        inner = listed(f"`{name}`" for name in sorted(program.inner))
+        raise GpdslError(
+            f"no closed-form expectation over what {inner} may be: {why}; there is one "
+            "of row variables alone, where the likelihood is quadratic in one latent at a time "
+            "(`y ~ Normal(f, sigma)`) and kernels of them are RBF or Linear, times or plus kernels of other arguments; "
+            "use expectations = auto"
+        )
 
 
 def _refuse(program: Program, options: Options) -> None:
