@@ -21,6 +21,7 @@ from gpdsl.program.quadrature import STEPS, gauss_hermite
 from gpdsl.results.cells import ENOUGH, LogFunction, log_mean
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.integrals import sample_latents
+from gpdsl.results.simulations import SETS
 from gpdsl.symbolic.coupling import quadratic
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.kinks import bends, kinks
@@ -333,10 +334,10 @@ def _by_samples(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K r
 
 def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]) -> None:
     """A warning where log densities are known to no better than `UNSURE`: sets of passes through layers differ."""
-    index = np.split(np.arange(len(beliefs.weights)), beliefs.set_count)
+    index = np.split(np.arange(len(beliefs.weights)), SETS)
     each = np.stack([_log_sum(per_component[i], beliefs.weights[i]) for i in index])
     shares = np.exp(each - np.max(each, axis=0))
-    errors = np.std(shares, axis=0, ddof=1) / np.sqrt(beliefs.set_count) / np.maximum(np.mean(shares, axis=0), 1e-300)
+    errors = np.std(shares, axis=0, ddof=1) / np.sqrt(SETS) / np.maximum(np.mean(shares, axis=0), 1e-300)
     unsure = np.flatnonzero(errors > UNSURE)
     if unsure.size:
         warnings.warn(

@@ -24,7 +24,7 @@ from gpdsl.results.integrals import expected, integrand_in, is_steep, sampled_me
 from gpdsl.results.logistic import mean_on_host
 from gpdsl.results.separated import Each, Moment, separated_mean, separated_variance
 from gpdsl.results.series import series_of
-from gpdsl.results.simulations import Simulations
+from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand
 from gpdsl.symbolic.expectations import Product, products
 from gpdsl.symbolic.gaussian import pull_exponentials
@@ -72,8 +72,6 @@ class Beliefs:
     """Works out the covariances of the latents between all rows."""
     functions: Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]] | None = None
     """Draws the latents at all rows together, where rows go through layers."""
-    set_count: int = 1
-    """Of passes through layers, how many sets they come in, one after the other."""
 
     @property
     def count(self) -> int:
@@ -110,7 +108,7 @@ class Beliefs:
     def sets(self) -> list[Beliefs]:
         """The passes through layers in sets: what is found from each of them alone scatters by their error."""
         sets = []
-        for index in np.split(np.arange(len(self.weights)), self.set_count):
+        for index in np.split(np.arange(len(self.weights)), SETS):
             marginals, weights = jax.tree.map(lambda a, i=index: a[i], self.marginals), self.weights[index]
             sets.append(replace(self, marginals=marginals, weights=weights / weights.sum(), first=int(index[0])))
         return sets

@@ -315,7 +315,6 @@ class Fit(Shown, Criticised):
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
                 blocks=partial(at_rows.blocks, program, rows, data.rows),
                 functions=at_rows.functions(program, rows),
-                set_count=at_rows.sets(program),
             )
 
     @staticmethod

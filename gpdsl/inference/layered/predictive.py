@@ -40,11 +40,6 @@ DRAWS, WITH_VARIABLES, OF_DENSITIES = 256, 1024, 4096
 where they are functions of any, since narrow noise shows how far apart passes are.
 """
 
-IN_THE_PLANE, FINER = 80, 3.0
-"""Passes of every row that differ in two latents alone; how much finer they are along a row variable than along latents
-that are functions of it, which a fit knows more of.
-"""
-
 WIDER, FARTHEST = 1.5, 8.25
 """Standard deviations of up to so many `FEW` row variables in these passes, which weights make up for: tails count. Of
 one, where passes are evenly spaced, how far out they go.
@@ -55,19 +50,12 @@ FEW, SETS = 3, 8
 
 def pass_count(program: Program, densities: bool = False) -> int:
     """Passes of every row."""
-    columns, variables = _inner(program)
-    if variables and densities:
+    _, variables = _inner(program)
+    if not variables:
+        return DRAWS
+    if densities:
         return OF_DENSITIES
-    if len(columns) == 2 and not variables and not densities:
-        return IN_THE_PLANE
-    return WITH_VARIABLES if variables and not _evenly(program) else DRAWS
-
-
-def set_count(program: Program, densities: bool = False) -> int:
-    """How many sets passes come in, one after the other, each of which would do for all but less well."""
-    from gpdsl.inference.layered.lattices import SETS as LATTICES
-
-    return LATTICES if _evenly(program, densities) and len(_inner(program)[0]) > 1 else SETS
+    return DRAWS if _alone(program) else WITH_VARIABLES
 
 
 def _inner(program: Program) -> tuple[list[int], int]:
@@ -77,49 +65,33 @@ def _inner(program: Program) -> tuple[list[int], int]:
     return columns, sum(group.stop - group.start for group in inner if group.per_row)
 
 
-def _evenly(program: Program, densities: bool = False) -> bool:
-    """Whether passes are evenly spaced in all numbers that they differ in: one of each row, or up to three of latents.
-
-    One of these may be a row variable, but for densities.
-    """
+def _alone(program: Program) -> bool:
+    """Whether one number of each row is all that passes differ in."""
     columns, variables = _inner(program)
-    if len(columns) == 1:
-        return variables == 1
-    return len(columns) <= 3 and (variables == 0 or (variables == 1 and not densities))
+    return len(columns) == variables == 1
 
 
 def passes(program: Program, densities: bool = False) -> tuple[Float[np.ndarray, "S latents"], Float[np.ndarray, "S"]]:
     """Normals of the latents that others are functions of, more even than random ones, and the weights of passes.
 
-    They come in sets (`set_count`). Few numbers are the nodes of the rule of trapezoids, on a line or in a `lattice`.
-    Of more, which are a quasi-Monte-Carlo set, row variables are drawn wider than they are.
+    Each eighth is such a set on its own. Row variables, which come first, are drawn wider than they are; where one is
+    all that latents are functions of, passes are the nodes of the trapezoidal rule.
     """
     columns, variables = _inner(program)
     count = pass_count(program, densities)
-    if not _evenly(program, densities):
-        drawn, logs = _scrambled(len(columns), variables, count)
-        weights = np.exp(logs)
-    elif len(columns) == 1:
+    if _alone(program):
         drawn = np.linspace(-FARTHEST, FARTHEST, count).reshape(-1, SETS).T.reshape(-1, 1)
-        weights = np.exp(-0.5 * drawn[:, 0] ** 2)
+        logs = -0.5 * drawn[:, 0] ** 2
     else:
-        from gpdsl.inference.layered.lattices import lattice
-
-        drawn, weights = lattice(count, np.where(np.arange(len(columns)) < variables, FINER, 1.0))
+        uniform = qmc.Sobol(len(columns), seed=0).random(count)
+        drawn, logs = norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(count)
+        if 0 < variables <= FEW:
+            drawn[:, :variables] *= WIDER
+            logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
     normals = np.zeros((count, program.latents))
     normals[:, columns] = drawn
+    weights = np.exp(logs)
     return normals, weights / weights.sum()
-
-
-def _scrambled(
-    columns: int, variables: int, count: int
-) -> tuple[Float[np.ndarray, "count columns"], Float[np.ndarray, " count"]]:
-    """Points of a scrambled Sobol sequence as normals, and logarithms of their weights."""
-    drawn, logs = norm.ppf(np.clip(qmc.Sobol(columns, seed=0).random(count), 1e-9, 1.0 - 1e-9)), np.zeros(count)
-    if 0 < variables <= FEW:
-        drawn[:, :variables] *= WIDER
-        logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
-    return drawn, logs
 
 
 @jax.tree_util.register_dataclass
@@ -236,9 +208,6 @@ class Layered(Posterior):
 
     def shares(self, program: Program) -> Float[np.ndarray, " S"]:
         return passes(program, self.densities)[1]
-
-    def sets(self, program: Program) -> int:
-        return set_count(program, self.densities)
 
     def rows_at_once(self, program: Program) -> int:
         return max(1, PASSES_AT_ONCE // pass_count(program, self.densities))

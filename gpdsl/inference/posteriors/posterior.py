@@ -178,10 +178,6 @@ class Posterior:
         """Weights, which add up to 1, of the components of its marginals."""
         return self.weights / self.weights.sum()
 
-    def sets(self, program: Program) -> int:
-        """How many sets these components come in, one after the other, where they are passes through layers."""
-        return 1
-
     @property
     def independent(self) -> bool:
         """Whether latents of different groups are independent in `q`, whose marginals are all there is."""
