@@ -224,14 +224,6 @@ def test_what_layers_do_not_cover_is_refused(option: str, value: Any) -> None:
         gpdsl.compile(STEP).fit({"x": np.arange(5.0), "y": np.arange(5.0)}, **{option: value})
 
 
-def test_labels_beside_layers_are_refused_with_another_way_to_write_them() -> None:
-    text = STEP.replace("f(h)", "f(h, c)").replace("RBF(ell_f)", "RBF(ell_f, on = h) * Same(on = c)")
-    text = text.replace("input x : real", 'index k in {"u", "v"}\ninput x : real\ninput c : label[k]')
-    data = {"x": np.arange(4.0), "y": np.arange(4.0), "c": ["u", "v", "u", "v"]}
-    with pytest.raises(GpdslError, match=r"`c` is a label and an argument of `f`(.|\n)*an input of 0 and 1"):
-        gpdsl.compile(text).fit(data)
-
-
 def test_the_plan_says_how_rows_go_through_the_layers() -> None:
     text = gpdsl.compile(STEP).explain({"x": np.arange(5.0), "y": np.arange(5.0)})
     assert text.index("h: 1 process(es) over x") < text.index("f: 1 process(es) over h (1 column(s)), kernel RBF(ell)")

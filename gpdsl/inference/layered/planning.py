@@ -246,15 +246,6 @@ def _refuse(program: Program, options: Options) -> None:
         for name in sorted(program.inner & set(group.names)):
             if group.readings.all != (OWN,):
                 raise _elsewhere(program, name)
-        labels = [
-            n for n in group.inputs if (d := program.declarations.inputs.get(n)) is not None and d.label is not None
-        ]
-        if labels:
-            raise GpdslError(
-                f"`{labels[0]}` is a label and an argument of `{group.names[0]}`, beside or above layers, whose "
-                "inducing points are numbers: give each level an input of 0 and 1, or a parameter of its own, "
-                "as `param b[k] : real`"
-            )
 
 
 def _elsewhere(program: Program, name: str) -> GpdslError:

@@ -71,17 +71,21 @@ def start_layers(
         else:
             arguments = np.asarray(stack_inputs(group.inputs, known), float)
             moving = np.concatenate([np.full(_width(inputs, name), name in program.inner) for name in group.inputs])
-            centres = kmeans_centres(*_enough(arguments, inducing[place], moving, rng), rng)
+            labels = np.asarray(_label_columns(program, group, inputs), int)
+            centres = _centres(*_enough(arguments, inducing[place], moving, rng), labels, rng)
             points[place] = placed(centres)
             start[place] = _full(np.zeros((group.size, len(centres))), np.eye(len(centres)))
             if program.inner & set(group.names):
                 passes = any(_reads_arguments(member.latent) for member in group.members)
-                projected = _nowhere(group.size) if passes else _projection(arguments, group.size, rng)
+                numbers = np.delete(arguments, labels, axis=1)
+                projected = (
+                    _nowhere(group.size) if passes or not numbers.size else _projection(numbers, group.size, rng)
+                )
                 wide = float(np.sqrt(np.max(np.asarray(_scale(program, group, parameters)))))
-                given = centres, projected(centres), _noise(passes, wide), jitter
+                given = centres, projected(np.delete(centres, labels, axis=1)), _noise(passes, wide), jitter
                 mean, root, sds = _whitened(program, group, parameters, *given)
                 start[place] = _full(mean, root)
-                values = values + projected(arguments) * sds
+                values = values + projected(numbers) * sds
         latents[:, group.start : group.start + group.size] = values
         inputs |= _by_name(program, group, values)
     return points, start, {name: values for name, values in inputs.items() if name in program.inner}
@@ -107,6 +111,35 @@ def _enough(
     beside = np.tile(arguments, (-(-wanted // count) - 1, 1))
     noise = rng.standard_normal(beside.shape) * np.where(spread > 0, spread, 1.0) * moving
     return np.concatenate([arguments, beside + noise]), wanted
+
+
+def _label_columns(program: Program, group: Group, inputs: Mapping[str, np.ndarray]) -> list[int]:
+    """Columns of the arguments of a group that are levels of labels, which no step of a search moves."""
+    found: list[int] = []
+    declared, first = program.declarations.inputs, 0
+    for name in group.inputs:
+        width = _width(inputs, name)
+        if name in declared and declared[name].label is not None:
+            found += range(first, first + width)
+        first += width
+    return found
+
+
+def _centres(
+    places: Float[np.ndarray, "places D"], count: int, labels: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, "centres D"]:
+    """Centres of places; at each level of labels as many as its share of the places: those between say nothing of any.
+
+    More than `count` where there are more levels.
+    """
+    levels, level = np.unique(places[:, labels], axis=0, return_inverse=True)
+    if len(levels) == 1:
+        return kmeans_centres(places, count, rng)
+    rows = np.bincount(level.ravel())
+    ends = np.round(np.cumsum(rows) * count / len(places)).astype(int)
+    shares = np.maximum(np.diff(ends, prepend=0), 1)
+    own = [places[level.ravel() == each] for each in range(len(levels))]
+    return np.concatenate([kmeans_centres(some, share, rng) for some, share in zip(own, shares, strict=True)])
 
 
 def _full(mean: Float[np.ndarray, "latents M"], root: Float[np.ndarray, "*latents M M"]) -> dict[str, np.ndarray]:
