@@ -100,12 +100,17 @@ def log_predictive(beliefs: Beliefs, rough: bool = False, many: bool = False) ->
     `rough` for a draw of all latents; `many` for one of many draws of which something is open: where the quadrature
     along two latents is not right to a hundredth of a nat there are samples, which take a thousandth of cells.
     """
+    return _combine(beliefs, of_components(beliefs, rough, many))
+
+
+def of_components(beliefs: Beliefs, rough: bool = False, many: bool = False) -> Float[Array | np.ndarray, "K rows"]:
+    """The same under each component alone: in each pass through layers."""
     if is_opaque(beliefs.program):
-        return _combine(beliefs, log_average(opaque_log_densities(beliefs)))
+        return log_average(opaque_log_densities(beliefs))
     size = max(FOLDED // len(beliefs.weights), 1)
     some = [beliefs.part(slice(at, at + size)) for at in range(0, beliefs.count, size)]
     found = [_of_folded(part.folded(), rough or beliefs.rough, many).reshape(-1, part.count) for part in some]
-    return _combine(beliefs, np.concatenate(found, axis=1))
+    return np.concatenate(found, axis=1)
 
 
 def _of_folded(beliefs: Beliefs, rough: bool, many: bool) -> Float[np.ndarray, "1 rows"]:

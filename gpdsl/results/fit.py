@@ -357,10 +357,12 @@ class Fit(Shown, Criticised):
         return draw_functions(self, count, seed)
 
     def row_variables(self, data: Any) -> Mapping[str, RowVariable]:
-        """By name of the variables of rows their posterior means and standard deviations in the rows that were fitted.
+        """By name of the variables of rows their posterior means and standard deviations, fitted rows or new ones.
 
         `fit.row_variables(data)["w"].mean` is [rows, *axes]: where a latent variable model puts each row, or what an
-        input with an error was. Raises GpdslError for a model without them, and for other data than were fitted.
+        input with an error was. Of new rows it is the posterior given the outputs that are observed in them. Raises
+        GpdslError for a model without them, for new rows where no latent is a function of them, and for rows of which
+        passes through layers tell too little.
         """
         from gpdsl.results.row_variables import row_variables
 

@@ -209,6 +209,9 @@ class Layered(Posterior):
     def shares(self, program: Program) -> Float[np.ndarray, " S"]:
         return passes(program, self.densities)[1]
 
+    def deviates(self, program: Program) -> Float[np.ndarray, "S latents"]:
+        return passes(program, self.densities)[0]
+
     def rows_at_once(self, program: Program) -> int:
         return max(1, PASSES_AT_ONCE // pass_count(program, self.densities))
 

@@ -178,6 +178,10 @@ class Posterior:
         """Weights, which add up to 1, of the components of its marginals."""
         return self.weights / self.weights.sum()
 
+    def deviates(self, program: Program) -> Float[np.ndarray, "K latents"]:
+        """Standard normals of the latents that components differ in, as passes through layers do; else zeros."""
+        return np.zeros((len(self.weights), program.latents))
+
     @property
     def independent(self) -> bool:
         """Whether latents of different groups are independent in `q`, whose marginals are all there is."""
