@@ -222,8 +222,9 @@ class Fit(Shown, Criticised):
 
         `given` are rows of which some outputs are known, at these inputs or at others: the posterior is conditioned on
         them, at the parameters of the fit. They are exact for outputs that are normal about something linear in the
-        latents, and the best Gaussian for others. `evaluations` is the most that the prediction may take of opaque
-        functions, that of the fit by default. Raises GpdslError for an output by its name, which `given` has.
+        latents, and the best Gaussian for others, in each pass through layers, which are weighed. `evaluations` is the
+        most that the prediction may take of opaque functions, that of the fit by default. Raises GpdslError for an
+        output by its name, which `given` has, and rows given that cannot be conditioned on.
         """
         if named:
             refuse_named(self.program.declarations, self.predict, named)
@@ -241,7 +242,7 @@ class Fit(Shown, Criticised):
             beliefs = self.beliefs(data if known is None else joined(self.program, known, data), evaluations)
             if known is not None:
                 refuse_settings(self.settings, "predict(given=...)", "what is given tells of the parameters as well")
-                return Prediction(conditioned(beliefs, known.rows), *about)
+                return Prediction(conditioned(beliefs, known.rows, self.at_rows), *about)
             if self.settings is None:
                 return Prediction(beliefs, *about)
             return Averaged(self.settings.weights, list(self.settings.beliefs(self.at_rows, beliefs)), *about)

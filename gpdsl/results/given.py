@@ -8,20 +8,21 @@ and reached in one step where outputs are normal about something linear in the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import cho_solve, solve_triangular
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.posteriors.coupled import MOST, Block
+from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.program import Program
 from gpdsl.results import expectation as ex
@@ -59,7 +60,7 @@ def joined(program: Program, known: Data, new: Data) -> Data:
     )
 
 
-def conditioned(beliefs: ex.Beliefs, count: int) -> ex.Beliefs:
+def conditioned(beliefs: ex.Beliefs, count: int, posterior: Posterior) -> ex.Beliefs:
     """Beliefs about all rows but the first `count`, whose outputs are known. Raises GpdslError for too many rows."""
     program = beliefs.program
     if beliefs.marginals.together or program.declarations.rows or program.uses():
@@ -72,33 +73,88 @@ def conditioned(beliefs: ex.Beliefs, count: int) -> ex.Beliefs:
         )
     if not program.latents:
         raise GpdslError("given: this model has no latents, by which rows tell of each other: leave `given` out")
+    if program.inner:
+        from gpdsl.results.given_layers import weighed
+
+        return weighed(beliefs, count, posterior)
     program = program.coupling
-    latents, rows = len(basis_columns(program)), beliefs.count - count
-    means = np.asarray(beliefs.marginals.mean, float)[..., basis_columns(program)]
-    expected, moved, left, bounds = _expected(known, program), [], [], []
-    for mean, covariance in zip(means, _covariances(beliefs, latents), strict=True):
-        values, vectors = np.linalg.eigh(covariance[:, :count, :, :count].reshape(latents * count, -1))
-        free = values > DEPENDENT * values[-1]
-        roots, vectors = np.sqrt(values[free]), vectors[:, free]
-        sites = _settled(Known(mean[:count], (vectors * roots).reshape(latents, count, -1), expected))
-        across = covariance[:, count:, :, :count].reshape(latents * rows, -1) @ vectors / roots
-        kept = solve_triangular(sites.factor, across.T, lower=True)
-        moved.append(mean[count:] + (across @ sites.mean).reshape(latents, rows).T)
-        new = covariance[:, count:, :, count:].reshape(latents * rows, -1) - across @ across.T + kept.T @ kept
-        left.append(new.reshape(latents, rows, latents, rows))
-        bounds.append(sites.bound)
-    weights = np.log(beliefs.weights) + np.asarray(bounds)
+    columns = basis_columns(program)
+    latents, means = len(columns), np.asarray(beliefs.marginals.mean, float)[..., columns]
+    covariance = _covariances(beliefs, latents)
+    told = conditional(means, covariance[..., :count], range(latents), expected_of(known, program))
+    covariance = told.covariance(covariance[:, :, count:, :, count:])
+    weights = np.log(beliefs.weights) + told.bound
     weights = np.exp(weights - weights.max())
-    block, dtype = Block(tuple(range(latents)), np.stack(left)), beliefs.marginals.mean.dtype
-    among = np.einsum("kcndn->kncd", block.covariance)
+    block, dtype = Block(tuple(range(latents)), covariance), beliefs.marginals.mean.dtype
+    among = np.einsum("kcndn->kncd", covariance)
     return replace(
         beliefs.part(slice(count, beliefs.count)),
         program=program,
-        marginals=_marginals(program, jnp.asarray(np.stack(moved), dtype), jnp.asarray(among, dtype)),
+        marginals=marginals_of(program, jnp.asarray(told.mean, dtype), jnp.asarray(among, dtype)),
         weights=weights / weights.sum(),
         start=0,
         blocks=lambda: [block],
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Conditional:
+    """The latents of new rows given the known ones, under each component.
+
+    Covariances are the prior ones - A A' + B B', of `columns` times rows: A is what known rows tell of new ones before
+    their outputs are known, B what outputs leave of it. `bound` is that of the evidence of these.
+    """
+
+    mean: Float[Array, "K rows latents"]
+    before: Float[Array, "K columns rows rank"]
+    after: Float[Array, "K columns rows rank"]
+    bound: Float[Array, " K"]
+
+    def covariance(
+        self, prior: Float[Array, "K columns rows columns rows"]
+    ) -> Float[Array, "K columns rows columns rows"]:
+        """Of all new rows together."""
+        before, after = (a.reshape(len(a), -1, a.shape[-1]) for a in (self.before, self.after))
+        return prior - (before @ _turned(before) - after @ _turned(after)).reshape(prior.shape)
+
+    def part(self, index: np.ndarray) -> Conditional:
+        """Of some components."""
+        return Conditional(self.mean[index], self.before[index], self.after[index], self.bound[index])
+
+    def among(self, prior: Float[Array, "K rows columns columns"]) -> Float[Array, "K rows columns columns"]:
+        """Of the latents in each new row."""
+        before, after = (np.swapaxes(a, 1, 2) for a in (self.before, self.after))
+        return prior - before @ _turned(before) + after @ _turned(after)
+
+
+def conditional(
+    mean: Float[Array, "K every latents"],
+    covariance: Float[Array, "K columns every columns known"],
+    columns: Sequence[int],
+    expected: Expected,
+) -> Conditional:
+    """Of all rows but the first, which are known, by covariances with these.
+
+    Latents that are not among the `columns` are what they are. Raises GpdslError for outputs that do not settle.
+    """
+    (components, width, _), count, own = covariance.shape[:3], covariance.shape[-1], list(columns)
+    values, vectors = np.linalg.eigh(covariance[:, :, :count].reshape(components, width * count, -1))
+    free = values > DEPENDENT * values[:, -1:]
+    some = free.any(axis=0)
+    free, vectors = free[:, None, some], vectors[:, :, some]
+    roots = np.sqrt(np.where(free, values[:, None, some], 1.0))
+    root = np.zeros((components, mean.shape[-1], count, vectors.shape[-1]))
+    root[:, own] = np.where(free, vectors * roots, 0.0).reshape(components, width, count, -1)
+    sites = _settled(Known(mean[:, :count], root, expected))
+    before = covariance[:, :, count:].reshape(components, -1, width * count) @ np.where(free, vectors / roots, 0.0)
+    after, moved = before @ _turned(sites.inverse), np.array(mean[:, count:])
+    moved[..., own] += np.swapaxes((before @ sites.mean[..., None]).reshape(components, width, -1), 1, 2)
+    shape = components, width, mean.shape[1] - count, before.shape[-1]
+    return Conditional(moved, before.reshape(shape), after.reshape(shape), sites.bound)
+
+
+def _turned(a: Array) -> Array:
+    return np.swapaxes(a, -1, -2)
 
 
 def _covariances(beliefs: ex.Beliefs, latents: int) -> Float[Array, "K latents rows latents rows"]:
@@ -118,7 +174,7 @@ def _covariances(beliefs: ex.Beliefs, latents: int) -> Float[Array, "K latents r
     return found
 
 
-def _marginals(
+def marginals_of(
     program: Program, mean: Float[jax.Array, "K rows latents"], covariance: Float[jax.Array, "K rows latents latents"]
 ) -> Marginals:
     """Row by row, with all sums of readings."""
@@ -127,23 +183,26 @@ def _marginals(
     return Marginals(mean @ every, jnp.diagonal(among, axis1=2, axis2=3), among)
 
 
-Expected = Callable[[Array, Array], tuple[float, tuple[Array, Array]]]
-"""The expected log likelihood of the known rows by means and covariances of their latents, and its gradients."""
+Expected = Callable[[Array, Array], tuple[Array, tuple[Array, Array]]]
+"""The expected log likelihood [K] of the known rows, and its gradients, by means [K, rows, latents] and covariances."""
 
 
-def _expected(known: ex.Beliefs, program: Program) -> Expected:
+def expected_of(known: ex.Beliefs, program: Program) -> Expected:
+    """Of known rows. `program` has its expectations under one Gaussian of all latents."""
     dtype, shape = known.marginals.mean.dtype, (known.count, program.latents)
     normals = base_normals(jax.random.key(known.seed), SAMPLES, 1, *shape) if program.sampled else None
 
-    def value(moments: tuple[jax.Array, jax.Array], beliefs: ex.Beliefs) -> jax.Array:
-        q = _marginals(program, moments[0][None], moments[1][None])
-        return jnp.sum(expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals))
+    def value(moments: tuple[jax.Array, jax.Array], beliefs: ex.Beliefs) -> tuple[jax.Array, jax.Array]:
+        q = marginals_of(program, *moments)
+        found = expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals)
+        each = jnp.sum(jnp.broadcast_to(found, q.mean.shape[:2]), axis=1)
+        return jnp.sum(each), each
 
-    both = known.compile("given", lambda beliefs, moments: jax.value_and_grad(value)(moments, beliefs))
+    both = known.compile("given", lambda beliefs, moments: jax.value_and_grad(value, has_aux=True)(moments, beliefs))
 
-    def computed(mean: Array, covariance: Array) -> tuple[float, tuple[Array, Array]]:
-        found, slopes = both((jnp.asarray(mean, dtype), jnp.asarray(covariance, dtype)))
-        return float(found), tuple(np.asarray(each, float) for each in slopes)  # type: ignore[return-value]
+    def computed(mean: Array, covariance: Array) -> tuple[Array, tuple[Array, Array]]:
+        (_, found), slopes = both((jnp.asarray(mean, dtype), jnp.asarray(covariance, dtype)))
+        return np.asarray(found, float), tuple(np.asarray(each, float) for each in slopes)  # type: ignore[return-value]
 
     return computed
 
@@ -152,58 +211,74 @@ def _expected(known: ex.Beliefs, program: Program) -> Expected:
 class Known:
     """The latents of known rows before: their means, a root of their covariance, and what the outputs say of them."""
 
-    mean: Float[Array, "rows latents"]
-    root: Float[Array, "latents rows rank"]
+    mean: Float[Array, "K rows latents"]
+    root: Float[Array, "K latents rows rank"]
     expected: Expected
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Settled:
-    """q(z) of f = m + R z given sites: mean, factor of the precision, the bound, and the sites that would follow."""
+    """q(z) of f = m + R z given sites: mean, L^-1 of the precision L L', bounds, and the sites that would follow.
 
-    mean: Float[Array, " rank"]
-    factor: Float[Array, "rank rank"]
-    bound: float
-    target: tuple[Float[Array, "rows latents"], Float[Array, "rows latents latents"]]
+    All of it is NaN where the precision is not positive definite.
+    """
+
+    mean: Float[Array, "K rank"]
+    inverse: Float[Array, "K rank rank"]
+    bound: Float[Array, " K"]
+    target: tuple[Float[Array, "K rows latents"], Float[Array, "K rows latents latents"]]
 
 
 def _at(known: Known, linear: Array, precision: Array) -> Settled:
-    """P = I + R' Lambda R, mean P^-1 R' (lambda - Lambda m). Raises LinAlgError where P is not positive definite."""
+    """P = I + R' Lambda R, mean P^-1 R' (lambda - Lambda m)."""
     root, rank = known.root, known.root.shape[-1]
-    weighted = np.einsum("nlm,mnr->lnr", precision, root).reshape(-1, rank)
-    factor = np.linalg.cholesky(np.eye(rank) + root.reshape(-1, rank).T @ weighted)
-    away = linear - np.einsum("nlm,nm->nl", precision, known.mean)
-    mean = cho_solve((factor, True), np.einsum("lnr,nl->r", root, away))
-    spread = solve_triangular(factor, root.reshape(-1, rank).T, lower=True).reshape(rank, *root.shape[:2])
-    moments = known.mean + np.einsum("lnr,r->nl", root, mean), np.einsum("rln,rmn->nlm", spread, spread)
+    flat = root.reshape(len(root), -1, rank)
+    weighted = np.einsum("knlm,kmnr->klnr", precision, root).reshape(flat.shape)
+    factor = _factors(np.eye(rank) + _turned(flat) @ weighted)
+    inverse = np.linalg.inv(factor)
+    away = linear - np.einsum("knlm,knm->knl", precision, known.mean)
+    mean = np.einsum("ksr,kst,kt->kr", inverse, inverse, np.einsum("klnr,knl->kr", root, away), optimize=True)
+    spread = (flat @ _turned(inverse)).reshape(root.shape)
+    moments = known.mean + np.einsum("klnr,kr->knl", root, mean), np.einsum("klnr,kmnr->knlm", spread, spread)
     value, (slope, bend) = known.expected(*moments)
-    inverse = solve_triangular(factor, np.eye(rank), lower=True)
-    divergence = 0.5 * (np.sum(inverse**2) + mean @ mean - rank) + np.sum(np.log(np.diagonal(factor)))
-    told = -(bend + np.swapaxes(bend, 1, 2))
-    target = slope + np.einsum("nlm,nm->nl", told, moments[0]), told
-    return Settled(mean, factor, value - divergence, target)
+    divergence = 0.5 * (np.sum(inverse**2, axis=(1, 2)) + np.sum(mean**2, axis=1) - rank)
+    divergence += np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
+    told = -(bend + _turned(bend))
+    target = slope + np.einsum("knlm,knm->knl", told, moments[0]), told
+    return Settled(mean, inverse, value - divergence, target)
+
+
+def _factors(precision: Float[Array, "K rank rank"]) -> Float[Array, "K rank rank"]:
+    """Their Cholesky factors, NaN of those that have none."""
+    with suppress(np.linalg.LinAlgError):
+        return np.linalg.cholesky(precision)
+    found = np.full_like(precision, np.nan)
+    for factor, each in zip(found, precision, strict=True):
+        with suppress(np.linalg.LinAlgError):
+            factor[:] = np.linalg.cholesky(each)
+    return found
 
 
 def _settled(known: Known) -> Settled:
-    """The sites at rest: full steps, shorter ones where the bound would fall."""
-    count, latents = known.mean.shape
-    sites: tuple[Array, Array] = np.zeros((count, latents)), np.zeros((count, latents, latents))
-    now, step = _at(known, *sites), 1.0
+    """The sites at rest, of each component: full steps, shorter ones where its bound would fall."""
+    components, count, latents = known.mean.shape
+    sites: tuple[Array, Array] = np.zeros((components, count, latents)), np.zeros((components, count, latents, latents))
+    now, step, over = _at(known, *sites), np.ones(components), np.zeros(components, bool)
     for _ in range(STEPS):
-        tried = tuple(old + step * (new - old) for old, new in zip(sites, now.target, strict=True))
-        slack = AT_REST * max(1.0, abs(now.bound))
-        try:
-            found = _at(known, *tried)
-            better = found.bound >= now.bound - slack
-        except np.linalg.LinAlgError:
-            better = False
-        if better:
-            gain, full = found.bound - now.bound, step == 1.0
-            sites, now, step = tried, found, min(1.0, 2.0 * step)  # type: ignore[assignment]
-            if full and gain < slack:
-                return now
-        elif step < SHORTEST:
+        tried = jax.tree.map(lambda old, new: old + _beside(step, old) * (new - old), sites, now.target)  # noqa: B023
+        found, slack = _at(known, *tried), AT_REST * np.maximum(1.0, np.abs(now.bound))
+        gain = found.bound - now.bound
+        better = gain >= -slack
+        taken, ended = better & ~over, np.where(better, (step == 1.0) & (gain < slack), step < SHORTEST)
+        sites, now = jax.tree.map(lambda a, b: np.where(_beside(taken, a), a, b), (tried, found), (sites, now))  # noqa: B023
+        over |= ended
+        if over.all():
             return now
-        else:
-            step *= 0.5
+        step = np.where(better, np.minimum(1.0, 2.0 * step), 0.5 * step)
     raise GpdslError("given: these outputs do not settle; fit all rows together, `model.fit(all_rows, start=fit)`")
+
+
+def _beside(each: Array, of: Array) -> Array:
+    """A number of each component, shaped to stand beside arrays of these."""
+    return each.reshape(-1, *(1,) * (of.ndim - 1))

@@ -79,7 +79,8 @@ class Shares:
 
     def _normal(self, means: np.ndarray, sds: np.ndarray, at: np.ndarray, above: bool) -> np.ndarray:
         """The share of the mixture of normals [components, rows, *axes] on a side of values [rows, *axes]."""
-        away = (at - means) / sds
+        with np.errstate(divide="ignore"):  # in a pass through layers, a latent may be what it is
+            away = (at - means) / sds
         return np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1)
 
     def _moments(self, expression: sp.Expr, keys: Keys) -> np.ndarray:

@@ -155,30 +155,61 @@ def test_an_output_by_its_name_is_pointed_to_rows() -> None:
 
 
 def test_sites_at_rest_are_the_posterior_of_normal_outputs() -> None:
-    """Of three rows with two latents each, correlated across rows: one update, and the bound is the evidence."""
+    """Of three rows with two latents each, correlated across rows: one update, and the bound is the evidence.
+
+    Of each of two components, of which one has latents of smaller rank.
+    """
     rng = np.random.default_rng(0)
-    root, mean = rng.normal(size=(2, 3, 5)), rng.normal(size=(3, 2))
+    root, mean = rng.normal(size=(2, 2, 3, 5)), rng.normal(size=(2, 3, 2))
+    root[1, ..., 2:] = 0.0
     loads, y, s = rng.normal(size=(3, 2)), rng.normal(size=3), 0.4
 
-    def expected(m: np.ndarray, v: np.ndarray) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
-        left = y - np.sum(loads * m, axis=1)
-        spread = np.einsum("nl,nlm,nm->n", loads, v, loads)
-        value = np.sum(-0.5 * (left**2 + spread) / s**2 - 0.5 * np.log(2 * np.pi * s**2))
-        return float(value), (loads * left[:, None] / s**2, -0.5 * np.einsum("nl,nm->nlm", loads, loads) / s**2)
+    def expected(m: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        left = y - np.sum(loads * m, axis=2)
+        spread = np.einsum("nl,knlm,nm->kn", loads, v, loads)
+        value = np.sum(-0.5 * (left**2 + spread) / s**2 - 0.5 * np.log(2 * np.pi * s**2), axis=1)
+        bend = -0.5 * np.einsum("nl,nm->nlm", loads, loads) / s**2
+        return value, (loads * left[..., None] / s**2, np.broadcast_to(bend, v.shape))
 
+    known = module.Known(mean, root, expected)
+    found, before = module._settled(known), module._at(known, np.zeros((2, 3, 2)), np.zeros((2, 3, 2, 2)))
+    value = expected(mean, np.einsum("klnr,kmnr->knlm", root, root))[0]
+    np.testing.assert_allclose(before.bound, value, rtol=1e-12)
+    for k in range(2):
+        design = np.einsum("nl,lnr->nr", loads, root[k])
+        precision = np.eye(5) + design.T @ design / s**2
+        left = y - np.sum(loads * mean[k], axis=1)
+        np.testing.assert_allclose(found.inverse[k].T @ found.inverse[k], np.linalg.inv(precision), atol=1e-12)
+        np.testing.assert_allclose(found.mean[k], np.linalg.solve(precision, design.T @ left / s**2), atol=1e-9)
+        evidence = stats.multivariate_normal.logpdf(left, np.zeros(3), design @ design.T + s**2 * np.eye(3))
+        assert found.bound[k] == pytest.approx(evidence, rel=1e-9)
+        np.testing.assert_allclose(found.target[1][k], np.einsum("nl,nm->nlm", loads, loads) / s**2, rtol=1e-9)
+        np.testing.assert_allclose(found.target[0][k], loads * y[:, None] / s**2, rtol=1e-8)
+
+
+def test_each_component_settles_by_steps_of_its_own() -> None:
+    """Alone or beside another, also one whose full step leads to no covariance: a bound with two hills of f."""
+
+    def expected(m: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        m, v = m[:, 0, 0], v[:, 0, 0, 0]  # E[-(f^2 - 1)^2]
+        value = -(m**4 + 6 * m**2 * v + 3 * v**2) + 2 * (m**2 + v) - 1
+        slope, bend = -4 * m**3 - 12 * m * v + 4 * m, -6 * m**2 - 6 * v + 2
+        return value, (slope[:, None, None], bend[:, None, None, None])
+
+    mean, root = np.array([0.1, 2.0, -1.0]).reshape(3, 1, 1), np.array([0.2, 1.0, 0.5]).reshape(3, 1, 1, 1)
+    full = module._at(module.Known(mean, root, expected), np.zeros((3, 1, 1)), np.full((3, 1, 1, 1), [[[-10.0]]]))
+    assert np.isnan(full.bound[1]) and np.isfinite(full.bound[0])
     found = module._settled(module.Known(mean, root, expected))
-    design = np.einsum("nl,lnr->nr", loads, root)
-    precision = np.eye(5) + design.T @ design / s**2
-    left = y - np.sum(loads * mean, axis=1)
-    np.testing.assert_allclose(found.factor @ found.factor.T, precision, rtol=1e-9)
-    np.testing.assert_allclose(found.mean, np.linalg.solve(precision, design.T @ left / s**2), rtol=1e-8)
-    evidence = stats.multivariate_normal.logpdf(left, np.zeros(3), design @ design.T + s**2 * np.eye(3))
-    assert found.bound == pytest.approx(evidence, rel=1e-9)
-    curved = np.einsum("nl,nm->nlm", loads, loads) / s**2
-    np.testing.assert_allclose(found.target[1], curved, rtol=1e-9)
-    np.testing.assert_allclose(found.target[0], loads * y[:, None] / s**2, rtol=1e-8)
-    before = module._at(module.Known(mean, root, expected), np.zeros((3, 2)), np.zeros((3, 2, 2)))
-    assert before.bound == pytest.approx(expected(mean, np.einsum("lnr,mnr->nlm", root, root))[0], rel=1e-12)
+    for k in range(3):
+        alone = module._settled(module.Known(mean[k : k + 1], root[k : k + 1], expected))
+        assert found.bound[k] == pytest.approx(alone.bound[0], rel=1e-12)
+        np.testing.assert_allclose(found.mean[k], alone.mean[0], rtol=1e-9)
+        grid = np.meshgrid(np.linspace(-4, 4, 401), np.linspace(0.01, 1.5, 300), indexing="ij")
+        shift, sd = (each.ravel() for each in grid)
+        at = mean[k, 0, 0] + root[k, 0, 0, 0] * shift, (root[k, 0, 0, 0] * sd) ** 2
+        value = expected(at[0][:, None, None], at[1][:, None, None, None])[0]
+        best = np.max(value - 0.5 * (sd**2 + shift**2 - 1) + np.log(sd))
+        assert found.bound[k] == pytest.approx(best, abs=2e-3)
 
 
 def test_blocks_of_covariances_stand_in_their_places() -> None:

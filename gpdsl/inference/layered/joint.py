@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,17 +18,18 @@ from gpdsl.inference.posteriors.features import (
     factorise,
     of_each_kernel,
     prior_covariances,
+    prior_variances,
     row_features,
     sparse_features,
 )
 from gpdsl.inference.posteriors.pathwise import Bent, bent, by_column, refuse_unsuited
-from gpdsl.inference.posteriors.posterior import Paths, Posterior
+from gpdsl.inference.posteriors.posterior import Given, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import Form
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
-from gpdsl.program.groups import kernel_values
+from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, row_count
 from gpdsl.symbolic.readings import OWN
@@ -38,9 +39,6 @@ JOINT_DRAWS = 512
 
 AT_ONCE = 1 << 22
 """Numbers in the covariances of draws that are made together: 32 MB."""
-
-Given = Callable[[int, Float[np.ndarray, "draws rows latents"]], tuple[np.ndarray, np.ndarray]]
-"""Means of a group at all rows, and covariances between them, given the latents below it in some draws."""
 
 
 def drawn_together(
@@ -62,16 +60,15 @@ def covariances(
     count, latents = row_count(rows), program.latents
     _verify(program.groups, latents**2, count)
     last = [place for place in program.order if not set(program.groups[place].names) & program.inner]
-    rng, below = np.random.default_rng(0), [place for place in program.order if place not in last]
     total, means = np.zeros((latents, count, latents, count)), []
-    for known, given in _passes(posterior, program, rows, JOINT_DRAWS, rng, below):
+    for known, given in passes_together(posterior, program, rows, JOINT_DRAWS, np.random.default_rng(0)):
         for place in last:
             own = np.arange(program.groups[place].start, program.groups[place].stop)
             known[..., own], among = given(place, known)
             total[own, :, own] += among.sum(axis=0) / JOINT_DRAWS
         means.append(np.swapaxes(known, 1, 2).reshape(len(known), -1))
     total += np.cov(np.concatenate(means).T, bias=True).reshape(total.shape)
-    for place in below:
+    for place in set(program.order) - set(last):
         group = program.groups[place]
         if not set(group.inputs) & program.inner:  # known as it is
             own = np.arange(group.start, group.stop)
@@ -82,6 +79,17 @@ def covariances(
     sds = np.divide(np.sqrt(variances.T), own, out=np.ones_like(own), where=own > 0)
     total *= sds[:, :, None, None] * sds
     return Block(tuple(range(latents)), total[None])
+
+
+def passes_together(
+    posterior: Posterior, program: Program, rows: Rows, count: int, rng: np.random.Generator
+) -> Iterator[tuple[Float[np.ndarray, "draws rows latents"], Given]]:
+    """Draws of the latents that others are functions of, some at a time, and what tells the others given these.
+
+    Raises GpdslError for too many rows, and latents read in other ways.
+    """
+    below = [place for place in program.order if set(program.groups[place].names) & program.inner]
+    return _passes(posterior, program, rows, count, rng, below)
 
 
 def _verify(groups: Sequence[Any], numbers: int, rows: int) -> None:
@@ -102,18 +110,16 @@ def _passes(
     widest, size = max((program.groups[place].size for place in places), default=1), row_count(rows)
     _verify(program.groups, widest, size)
 
-    def given(place: int, known: Float[np.ndarray, "draws rows latents"]) -> tuple[np.ndarray, np.ndarray]:
-        key = "together", program, place
+    def given(place: int, known: Float[np.ndarray, "draws rows latents"], first: int = 0) -> tuple[np.ndarray, ...]:
+        key = "together", program, place, first
         if key not in posterior.compiled:
-            one = partial(_together, program, place, posterior.jitter)
+            one = partial(_together, program, place, posterior.jitter, first)
             posterior.compiled[key] = jit(jax.vmap(one, (None, None, None, None, 0)), brief=True)
         parameters, (q, inducing) = posterior.numbers
         alike = not set(program.groups[place].inputs) & program.inner
         below = jnp.asarray(known[:1] if alike else known, posterior.dtype)
-        mean, among = (np.asarray(a) for a in posterior.compiled[key](parameters, inducing, q, rows, below))
-        return np.broadcast_to(mean, known.shape[:1] + mean.shape[1:]), np.broadcast_to(
-            among, known.shape[:1] + among.shape[1:]
-        )
+        found = posterior.compiled[key](parameters, inducing, q, rows, below)
+        return tuple(np.broadcast_to(a, known.shape[:1] + a.shape[1:]) for a in map(np.asarray, found))
 
     at_once = max(1, AT_ONCE // (widest * size**2))
     for start in range(0, count, at_once):
@@ -142,30 +148,55 @@ def _together(
     program: Program,
     place: int,
     jitter: float,
+    first: int,
     parameters: Any,
     inducing: Any,
     posterior: Any,
     rows: Rows,
     known: Array,
-) -> tuple[Float[Array, "rows latents"], Float[Array, "latents rows rows"]]:
-    """Means of a group at all rows, and covariances between them, given the latents that they are functions of."""
+) -> tuple[Array, ...]:
+    """Means [rows, latents] of a group, and covariances [latents, rows, rows], given what they are functions of.
+
+    Covariances [latents, rows, first] and variances [latents, rows] where the `first` rows are told apart.
+    """
     group = program.groups[place]
     at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
     kernel = kernel_values(program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
     prior = prior_means(program.evaluator, [group], parameters, at, row_count(rows), values)
     if group.per_row:
         mean, variance = posterior[place].moments(row_features(rows, prior.dtype))
-        among = jax.vmap(jnp.diag)(variance[0])
+        every = jax.vmap(jnp.diag)(variance[0])
+        found: tuple[Array, ...] = (every[..., :first], variance[0]) if first else (every,)
     else:
         points = functionals_at(group, group.readings.all, at)
         factor = factorise(group, kernel, inducing[place], jitter)
         features = sparse_features(group, kernel, inducing[place], points, factor)
         mean, _ = posterior[place].moments(features)
         told = features.phi @ jnp.asarray(posterior[place].root)[0]
-        among = prior_covariances(group, kernel, points) - features.phi @ jnp.swapaxes(features.phi, -1, -2)
-        among = among + told @ jnp.swapaxes(told, -1, -2)
-    scale = kernel.scale[:, None]
-    return prior + (jnp.sqrt(scale) * mean[0]).T, scale[..., None] * among
+        found = _left(group, kernel, points, features.phi, told, first)
+    scale = kernel.scale
+    among = (a * scale.reshape(-1, *(1,) * (a.ndim - 1)) for a in found)
+    return prior + (jnp.sqrt(scale[:, None]) * mean[0]).T, *among
+
+
+def _left(
+    group: Group, kernel: KernelValues, at: Functionals, phi: Array, told: Array, first: int
+) -> tuple[Array, ...]:
+    """K - phi phi' + told told' at unit scale; where `first` says so, with the first points alone, and its diagonal."""
+    if first and isinstance(at, Values):
+        seen, rest = (jax.tree.map(lambda a, p=part: a[p], at) for part in (slice(first), slice(first, None)))
+        among = prior_covariances(group, kernel, seen)  # with the noise that a kernel may have at a point
+        beside = of_each_kernel(group, partial(_between, group.form, rest, seen), kernel)
+        whole = jnp.concatenate([among, beside], axis=1)
+    else:
+        whole = prior_covariances(group, kernel, at)
+    known = first or len(at)
+    found = whole[..., :known] - phi @ jnp.swapaxes(phi[..., :known, :], -1, -2)
+    found = found + told @ jnp.swapaxes(told[..., :known, :], -1, -2)
+    if not first:
+        return (found,)
+    variance = prior_variances(group, kernel, at) - jnp.sum(phi**2, axis=-1) + jnp.sum(told**2, axis=-1)
+    return found, variance
 
 
 # Whole functions: a draw of each layer (Wilson et al., 2020) at the values of the draws below it.

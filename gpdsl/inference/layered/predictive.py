@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
 from gpdsl.inference.layered.interpolated import column_of, interpolated, points_for
-from gpdsl.inference.layered.joint import composed, covariances, drawn_together
+from gpdsl.inference.layered.joint import composed, covariances, drawn_together, passes_together
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.coupled import Block
@@ -26,7 +26,7 @@ from gpdsl.inference.posteriors.features import (
     of_each_kernel,
     prior_variances,
 )
-from gpdsl.inference.posteriors.posterior import Functions, Paths, Posterior
+from gpdsl.inference.posteriors.posterior import Functions, Given, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.program.evaluation import functionals_at
@@ -278,3 +278,8 @@ class Layered(Posterior):
         ways.
         """
         return partial(drawn_together, self, program, rows)
+
+    def passes_together(
+        self, program: Program, rows: Rows, count: int, rng: np.random.Generator
+    ) -> Iterator[tuple[Float[np.ndarray, "S rows latents"], Given]]:
+        return passes_together(self, program, rows, count, rng)

@@ -100,6 +100,12 @@ class Paths:
 Functions = Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]]
 """So many draws of all latents at some rows together."""
 
+Given = Callable[..., tuple[np.ndarray, ...]]
+"""Means of a group, by its place, at all rows and covariances between them, given the latents below it in some draws.
+
+Where a third argument says how many, covariances with the first rows alone, and variances.
+"""
+
 
 DENSE = "choice: dense or not does not go with the number of inducing points"
 UNLIKE = "inducing: not one for every group of latents"
@@ -248,6 +254,15 @@ class Posterior:
     def functions(self, program: Program, rows: Rows) -> Functions | None:
         """Draws of all latents at these rows together, where their covariances do not tell them."""
         return None
+
+    def passes_together(
+        self, program: Program, rows: Rows, count: int, rng: np.random.Generator
+    ) -> Iterator[tuple[Float[np.ndarray, "S rows latents"], Given]]:
+        """Draws at all rows of the latents that others are functions of, some at a time, and what tells those given.
+
+        Of layers alone.
+        """
+        raise NotImplementedError
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
