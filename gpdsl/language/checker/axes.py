@@ -171,7 +171,14 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, .
         span = Span(
             written[0].span.line, written[0].span.column, written[-1].span.end_line, written[-1].span.end_column
         )
-        scope.problems.fail(SubscriptCount(span, name.identifier.text, expected, len(written)))
+        text, habit = name.identifier.text, ""
+        if text in scope.params and len(written) == len(axes) - 1 and axes[-1].size is not None:
+            left = ", ".join(str(axis.name) for axis in axes[:-1])
+            declared = f"`{text}[{left}] : {scope.params[text].constraint}[{axes[-1].size}]`"
+            habit = (
+                f"write one subscript per axis, or none for all; of a plain size, as in {declared}, it may be left out"
+            )
+        scope.problems.fail(SubscriptCount(span, text, expected, len(written), habit))
     chosen = []
     for subscript, axis in zip(written, axes, strict=False):
         chosen.append(_one(scope, place, name.identifier.text, subscript, axis))

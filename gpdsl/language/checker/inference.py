@@ -73,8 +73,8 @@ def _value(scope: Scope, written: syntax.Option, option: Option) -> Any:
         )
     if value is None:
         word = written.value.identifier.text if isinstance(written.value, syntax.Name) else ""
-        words = [each.partition("(")[0] for each in option.takes.words]
-        suggestion = scope.problems.suggest(word, words) if word else ""
+        words = {each.partition("(")[0]: each for each in option.takes.words}
+        suggestion = words.get(scope.problems.suggest(word, words), "") if word else ""
         subject = "" if written.subject is None else f" {written.subject.text}"
         example = f"{option.name}{subject} = {option.takes.example}"
         expected = option.takes.expected_of(plain) if isinstance(option.takes, Inducing) else option.takes.expected

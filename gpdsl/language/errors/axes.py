@@ -124,6 +124,7 @@ class SubscriptCount(Mistake):
     name: str
     expected: str
     given: int
+    habit: str = ""
     code: ClassVar = "E204"
     message: ClassVar = "`{name}` has {expected}, but the number of its subscripts here is {given}"
     label: ClassVar = "{given} given"
