@@ -225,6 +225,10 @@ def compile(
 
     folder: where the files lie that it uses (`use "kernels.gpm"`). allow: further folders they may lie in.
     """
+    if not isinstance(text, str):
+        raise GpdslError(
+            f"compile takes the text of a model, not {quoted(type(text).__name__)}; gpdsl.load takes a path"
+        )
     if text.endswith(".gpm") and "\n" not in text:
         raise GpdslError(f"compile takes the text of a model: `{quoted(text)}` names a file, which gpdsl.load reads")
     return Model(compile_checked(text, name, Reach.of(folder, allow)), externals)

@@ -213,9 +213,10 @@ def _held(declarations: Declarations, options: Options) -> list[str]:
     without = [name for name, param in declarations.params.items() if param.prior is None and name not in held]
     if without:
         first, have = without[0], "has" if len(without) == 1 else "have"
+        prior = "Normal(0, 1)" if declarations.params[first].constraint == "real" else "LogNormal(0, 1)"
         raise GpdslError(
             f"sbc draws what is learnt from its prior, and {', '.join(f'`{name}`' for name in without)} {have} none; "
-            f"write one, as `param {first} : ... ~ LogNormal(0, 1)`, or fix it: fixed=['{first}'], --fix {first}"
+            f"write one, as `param {first} : ... ~ {prior}`, or fix it: fixed=['{first}'], --fix {first}"
         )
     return held
 

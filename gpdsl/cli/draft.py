@@ -214,7 +214,7 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], 
     predictor = " + ".join([*level, *(f"of_{each}[{each}]" for each in texts)])
     classes = ", c" if _several(target) else ""
     likelihood = _likelihood(y, target, predictor, used)
-    yield f'model {name} "{likelihood.title}"'
+    yield 'model {} "{}"'.format(name, likelihood.title.replace('"', "'"))
     yield ""
     yield from likelihood.before
     yield from (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, getmembers, isfunction, signature
 from typing import Any, TypeVar
 
 from gpdsl.errors import GpdslError
-from gpdsl.language.habits import ARGUMENTS, NAMES, PREDICTED
+from gpdsl.language.habits import ARGUMENTS, FITTED, NAMES, PREDICTED
 from gpdsl.language.source import closest
 
 Kind = TypeVar("Kind", bound=type)
@@ -75,10 +75,21 @@ def _no_such_name(self: object, name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(text, name=name, obj=self)
     own = [each for each in object.__dir__(self) if not each.startswith("_")]
-    meant = _by_habit(name, NAMES, own) or _meant(name, {}, own)
-    if predicted := next((each for each in (name, *NAMES.get(name.lower(), ())) if each in PREDICTED - {*own}), ""):
-        meant = f"; predictions have: `fit.predict(data).{predicted}(...)`"
+    meant = (
+        _by_habit(name, NAMES, own) or _elsewhere((name, *NAMES.get(name.lower(), ())), own) or _meant(name, {}, own)
+    )
     raise NoSuchNameError(f"{text}{meant}") if meant else AttributeError(text, name=name, obj=self)
+
+
+def _elsewhere(words: Sequence[str], own: Collection[str]) -> str:
+    """What else has it, where some word names a method of predictions or of fits."""
+    for names, where in (
+        (PREDICTED, "predictions have: `fit.predict(data)."),
+        (FITTED, "fits have: `model.fit(data)."),
+    ):
+        if found := next((each for each in words if each in names - {*own}), ""):
+            return f"; {where}{found}`"
+    return ""
 
 
 def _by_habit(word: str, habits: Mapping[str, Iterable[str]], own: Collection[str]) -> str:

@@ -135,23 +135,28 @@ ARGUMENTS = _by_word(_ARGUMENTS)
 _NAMES = {
     "variance": "var",
     "sd": "std stddev scale",
-    "quantile": "quantiles percentile percentiles",
-    "interval": "hdi ci credible_interval confint conf_int intervals",
+    "quantile": "quantiles percentile percentiles median ppf mode",
+    "interval": "hdi ci credible_interval confint conf_int intervals confidence_region",
+    "covariance": "cov full_covar covariance_matrix predict_f_full_cov",
     "sample": "samples rvs sample_y rsample draw",
-    "parameters": "params hyperparameters kernel_ coef coef_ get_params",
+    "parameters": "params hyperparameters kernel_ coef coef_ get_params theta kernel lengthscale lengthscales noise "
+    "likelihood state_dict trainable_variables",
     "elbo": "lml log_marginal_likelihood marginal_likelihood evidence log_evidence bound loss",
-    "log_predictive_density": "score log_prob logpdf log_likelihood nlpd",
+    "log_predictive_density": "score log_prob logpdf log_likelihood nlpd predict_log_density",
+    "summary": "print describe print_summary",
     "cross_validate": "kfold cv cross_val_score k_fold",
     "check_predictive": "ppc posterior_predictive_check pp_check posterior_predictive",
-    "to_frame": "to_pandas to_df to_dataframe dataframe df",
+    "to_frame": "to_pandas to_df to_dataframe dataframe df to_csv to_dict values table",
+    "probability": "prob cdf sf proba predict_proba",
+    "plot": "show draw_plot plot_samples",
     "to_datatree": "to_arviz to_inferencedata idata inference_data trace",
-    "predict": "posterior predict_f predict_y forecast predict_mean",
-    "fit": "train optimize optimise minimize infer run",
+    "predict": "posterior predict_f predict_y forecast predict_mean fittedvalues",
+    "fit": "train optimize optimise minimize infer run fit_transform",
     "sample_prior": "simulate sample prior sample_prior_predictive prior_predictive",
     "save": "dump export write",
     "graph": "to_graphviz model_to_graphviz plot",
     "latex": "to_latex equations",
-    "draw_functions": "sample_functions pathwise paths",
+    "draw_functions": "sample_functions pathwise paths predict_f_samples",
     "loo": "psis_loo loo_cv lpo",
 }
 NAMES = _by_word(_NAMES)
@@ -161,6 +166,11 @@ PREDICTED = frozenset(
     {"mean", "sd", "variance", "covariance", "quantile", "interval", "sample", "draws", "probability", "total", "label"}
 )
 """Methods of predictions that are looked for elsewhere."""
+
+FITTED = frozenset(
+    {"predict", "summary", "parameters", "elbo", "save", "plot", "loo", "draw_functions", "cross_validate", "report"}
+)
+"""Methods and attributes of fits that are looked for at models."""
 
 SCALE = re.compile(r"(ell|l|lengthscale|length_scale|sigma|s2|tau|sd|std|scale|variance|noise|phi)\d*(_.*)?")
 """Names that are given to what is positive."""

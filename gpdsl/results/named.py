@@ -45,8 +45,8 @@ def names_of(beliefs: Beliefs) -> tuple[str, ...]:
 def is_output(beliefs: Beliefs, name: str) -> bool:
     """Whether a name is an output and no latent, row variable or let. Raises GpdslError for other names."""
     names = names_of(beliefs)
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
+    if not isinstance(name, str) or name not in names:
+        near = difflib.get_close_matches(str(name), names, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
         raise GpdslError(f"the model has no latent, let or output `{name}`{hint}; it has {', '.join(names)}")
     return name in beliefs.program.declarations.outputs

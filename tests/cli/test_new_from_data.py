@@ -464,3 +464,10 @@ def test_where_and_when_is_the_output_only_where_nothing_else_can_be(last: str) 
     assert draft(read_table(columns), "d", "Ozone").output == "Ozone"
     alone = {"name": [f"n{n}" for n in range(ROWS)], "x": dates(timedelta(days=1)), "hour": np.arange(ROWS) % 24}
     assert draft(read_table(alone), "d", None).output == "hour"
+
+
+def test_quotes_in_a_level_do_not_end_the_title() -> None:
+    pipes = ['6" pipe' if n % 3 else '8" pipe' for n in range(len(X))]
+    text = draft(read_table({"x": X, "k": pipes}), "q", "k").text
+    assert "Is k 8' pipe?" in text or "Is k 6' pipe?" in text
+    gpdsl.compile(text)

@@ -211,7 +211,7 @@ def test_settings_answer_lists_and_refuse_what_they_do_not_know(fit: gpdsl.Fit) 
     with pytest.raises(gpdsl.GpdslError, match=r"one of the parameters .*, got f; .*`fit.predict\(data\).mean\('f'\)`"):
         settings.mean("f")
     for owner, attribute in ((settings, "variance"), (settings, "draws"), (fit, "mean"), (fit, "quantile")):
-        with pytest.raises(gpdsl.GpdslError, match=rf"attribute .{attribute}.; .*`fit.predict\(data\).{attribute}\("):
+        with pytest.raises(gpdsl.GpdslError, match=rf"attribute .{attribute}.; .*`fit.predict\(data\).{attribute}`"):
             getattr(owner, attribute)
         assert not hasattr(owner, attribute)
     for owner in (settings, fit):

@@ -60,7 +60,7 @@ def test_names_of_other_tools_are_told_ours() -> None:
     for name, said in (
         ("kfold", "did you mean `cross_validate`"),
         ("elbow", "`elbo`"),
-        ("std", r"predict\(data\).sd\("),
+        ("std", r"predict\(data\).sd`"),
     ):
         with pytest.raises(AttributeError, match=f"'Tool' object has no attribute '{name}'; .*{said}"):
             getattr(tool, name)

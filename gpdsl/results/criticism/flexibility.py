@@ -34,12 +34,17 @@ COUNTED = {
 """Laws of counts whose mean leaves their variance no freedom, and what has some."""
 
 
+ALIKE = 0.3
+"""Correlation of neighbours, left out, from which on they have something in common that the fit does not know."""
+
+
 def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
     if fit.at_rows.by_data:
         inverses = list(seen.inverses())
         yield from _used(seen, sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), "")
-        yield _calibrated(np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses]))
+        places = np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses])
+        yield _calibrated(places, _along(seen, len(places)))
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
@@ -72,8 +77,35 @@ def _used(seen: Seen, used: float, spread: str) -> Iterator[Finding]:
     )
 
 
-def _calibrated(places: Float[np.ndarray, " values"]) -> Finding:
-    """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12)."""
+def _along(seen: Seen, values: int) -> tuple[str, Float[np.ndarray, " values"]] | None:
+    """The one number that rows have for an input, with its name, where each row has one value."""
+    inputs = {name: np.asarray(each) for name, each in seen.data.inputs.items()}
+    if len(inputs) != 1 or len(seen.data.observed) != 1 or seen.data.rows != values:
+        return None
+    name, each = next(iter(inputs.items()))
+    return (name, each) if each.shape == (values,) and each.dtype.kind in "fiu" else None
+
+
+def _calibrated(
+    places: Float[np.ndarray, " values"], along: tuple[str, Float[np.ndarray, " values"]] | None = None
+) -> Finding:
+    """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12).
+
+    Neighbours `along` an input miss alike where a smooth part was taken for noise: those left out are apart from each
+    other, if anything.
+    """
+    if along is not None and len(places) > FEW:
+        ordered = places[np.argsort(along[1], kind="stable")]
+        alike = float(np.corrcoef(ordered[:-1], ordered[1:])[0, 1])
+        if alike > max(ALIKE, 4.0 / np.sqrt(len(places))):
+            return Finding(
+                "calibration",
+                alike,
+                True,
+                f"neighbours along `{along[0]}` miss alike, with correlation {alike:.2f}",
+                "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
+                "kernel for what returns, or is short",
+            )
     inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ndtr(places), "uniform").pvalue)
     furthest = float(np.max(np.abs(places)))
     alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out

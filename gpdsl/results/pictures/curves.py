@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-GRID, OPAQUE_GRID = 200, 60
+GRID, FINEST, OPAQUE_GRID = 200, 1000, 60
 ELEMENTS, PANELS, WORDS = 8, 24, 24
 NARROW = 5.0
 """Inches of a panel in which few numbers of many digits have room."""
@@ -82,7 +82,8 @@ def _rows(seen: Seen, column: Column, among: np.ndarray) -> tuple[dict[str, np.n
 
     Where other inputs (an exposure) differ among the rows of the data, some of these in order instead of a grid.
     """
-    grid = OPAQUE_GRID if seen.fit.program.opaque else GRID
+    finest = np.clip(len(np.unique(column.values[among])), GRID, FINEST)  # cycles are as short as rows can tell
+    grid = OPAQUE_GRID if seen.fit.program.opaque else int(finest)
     if not any(np.ptp(each.values[among]) for each in seen.others):
         along = column.grid(grid)
         return seen.moved(seen.typical(among), [column], along[:, None]), along, True

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import gpdsl
 from gpdsl.results.criticism.flexibility import _calibrated
 
 
@@ -30,3 +31,17 @@ def test_two_groups_are_told_to_be_two() -> None:
     found = _calibrated(np.concatenate([halves, -halves]))
     assert found.doubtful and "two groups" in found.remedy
     assert not _calibrated(stats.norm.ppf((np.arange(400) + 0.5) / 400)).doubtful
+
+
+def test_neighbours_that_miss_alike_are_told() -> None:
+    """A cycle that a fit has taken for noise, and one that it has found."""
+    rng = np.random.default_rng(1)
+    x = np.arange(120.0)
+    y = np.sin(2 * np.pi * x / 11) + 0.2 * rng.standard_normal(120)
+    text = "input x : real\noutput y : real\nparam s : positive\nlatent f(x) ~ GP(0, RBF({}))\ny ~ Normal(f, s)"
+    order = rng.permutation(120)
+    for width, doubtful in ((60, True), (2.5, False)):
+        fit = gpdsl.compile(text.format(width)).fit({"x": x[order], "y": y[order]}, progress=False)
+        found = next(each for each in fit.diagnose() if each.name == "calibration")
+        assert found.doubtful == doubtful
+        assert ("neighbours along `x` miss alike" in found.said) == doubtful
