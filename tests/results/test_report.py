@@ -153,7 +153,8 @@ def test_rows_that_do_not_vary_and_models_without_inputs() -> None:
 
 
 def test_it_says_what_the_diagnosis_doubts_and_how_much_was_checked() -> None:
-    data = {"x": np.linspace(0, 4, 30), "y": np.sin(np.linspace(0, 4, 30)) + 0.3 * np.cos(41 * np.linspace(0, 4, 30))}
+    x = np.linspace(0, 4, 30)
+    data = {"x": x, "y": np.sin(x) + 0.3 * np.random.default_rng(1).normal(size=30)}
     text = (
         "input x : real\noutput y : real\nparam s : positive = 0.3\nlatent f(x) ~ GP(0, RBF({ell}))\ny ~ Normal(f, s)"
     )
