@@ -139,4 +139,4 @@ class Criticised:
         """
         from gpdsl.results.criticism.findings import diagnose
 
-        return diagnose(cast("Fit", self), "full" if full and data is None else data)
+        return diagnose(cast("Fit", self), data, full)

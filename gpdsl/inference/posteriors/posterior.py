@@ -260,9 +260,9 @@ class Posterior:
     ) -> Iterator[tuple[Float[np.ndarray, "S rows latents"], Given]]:
         """Draws at all rows of the latents that others are functions of, some at a time, and what tells those given.
 
-        Of layers alone.
+        None where no latent is a function of others.
         """
-        raise NotImplementedError
+        return iter(())
 
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""

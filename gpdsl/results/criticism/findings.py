@@ -52,10 +52,10 @@ DRAWS, ROWS = 1000, 1000
 """Data sets drawn anew, and rows of each at most."""
 
 
-def diagnose(fit: Fit, data: Any) -> Diagnosis:
+def diagnose(fit: Fit, data: Any, full: bool) -> Diagnosis:
     """See `Fit.diagnose`. Raises GpdslError for other data than were fitted."""
     found = fit.inspection
-    if isinstance(data, str) and data in ASKED:
+    if (full and data is None) or (isinstance(data, str) and data in ASKED):
         raise GpdslError(
             "diagnose: a fit keeps no data, so that everything is looked at where it gets the rows that were fitted: "
             "fit.diagnose(data); or ask before, model.fit(data, diagnose='full')"
@@ -250,11 +250,12 @@ def _looked(fit: Fit, seen: Seen, paid: float) -> _Looked:
     found = _Looked([], [], [], [])
     for name, look in LOOKS.items():
         try:
-            price = 0.0 if kept_from(fit, seen, name) else look.price(fit, seen)
+            kept = kept_from(fit, seen, name)
+            price = 0.0 if kept else look.price(fit, seen)
             if price > paid:
                 found.left.append(name)
                 continue
-            told = [] if kept_from(fit, seen, name) else list(look.find(fit, seen))
+            told = [] if kept else list(look.find(fit, seen))
         except TROUBLE as problem:  # a summary is worth more than a look at it
             found.failed.append(f"{name} ({described(problem)[:100]})")
             continue

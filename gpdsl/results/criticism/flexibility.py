@@ -106,7 +106,8 @@ def _calibrated(
                 "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
                 "kernel for what returns, or is short",
             )
-    inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ndtr(places), "uniform").pvalue)
+    ranks = ndtr(places)
+    inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ranks, "uniform").pvalue)
     furthest = float(np.max(np.abs(places)))
     alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
     tails = alone < CHANCE
@@ -118,18 +119,20 @@ def _calibrated(
         + f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails,
         "few values lie far out: look at their rows, or take heavier tails, `StudentT(4, f, s)` in place of Normal"
         if tails and inside >= MOSTLY
-        else _misfit(places),
+        else _misfit(ranks, inside),
     )
 
 
-def _misfit(places: Float[np.ndarray, " values"]) -> str:
-    """How values differ from normal ones, and what to do, by two standard errors, or 3 %, of each."""
-    count, ranks = len(places), ndtr(places)
-    wide = float(np.mean(np.abs(places) < 1.6449)) - 0.9
+def _misfit(ranks: Float[np.ndarray, " values"], inside: float) -> str:
+    """How values differ from normal ones, and what to do, by two standard errors, or 3 %, of each.
+
+    By their places in distribution functions, and the share inside nine tenths.
+    """
+    count, wide = len(ranks), inside - 0.9
     if abs(wide) > max(2.0 * np.sqrt(0.09 / count), 0.03):
         words = "wide" if wide > 0 else "narrow"
         return f"predictions are too {words}: learn the noise, or take another likelihood or kernel"
-    if abs(float(np.mean(places > 0)) - 0.5) > 1.0 / np.sqrt(count):
+    if abs(float(np.mean(ranks > 0.5)) - 0.5) > 1.0 / np.sqrt(count):
         return "values are skewed about their predictions: take a skewed likelihood, or one of log(y)"
     if np.mean(np.abs(ranks - 0.5) < 0.25) > 0.5:
         return "values lie close together, or far out: take heavier tails, `StudentT(4, f, s)` in place of Normal"

@@ -67,8 +67,6 @@ def _is_approximate(fit: Fit, _: Seen) -> bool:
     return bool(fit.program.groups) and not fit.choice.exact
 
 
-TELLING_LITTLE = ("few values", "constant")
-
 LOOKED: dict[str, tuple[Asked, Sequence[str]]] = {
     "symmetry": (_has_latents, ("fields",)),
     "reach of latents": (_has_places, ("one row",)),

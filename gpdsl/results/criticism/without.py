@@ -9,7 +9,6 @@ of the fit, or integrated over them anew. What the other rows' densities are off
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from jaxtyping import Float, Int
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.inference.monitor import Report
+from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
 from gpdsl.results.criticism.folds import options_anew
 from gpdsl.results.criticism.left_out import (
@@ -75,15 +74,12 @@ def _fits_without(fit: Fit, bound: Data, rows: Int[np.ndarray, " some"]) -> Iter
     """A fit without each row; with a bar where that takes long and somebody looks."""
     from gpdsl.results.fitting import progress_shown
 
-    begun = time.monotonic()
     with progress_shown(None, None) as report:
+        monitor = Monitor(len(rows), report, "fits without a row")
         for done, row in enumerate(map(int, rows), 1):
             found = _fit_without(fit, bound, row)
             yield row, found
-            if report is not None:
-                elapsed = time.monotonic() - begun
-                left = elapsed / done * (len(rows) - done)
-                report(Report(done, len(rows), found.elbo, elapsed, left, "fits without a row"))
+            monitor.report(done, found.elbo)
 
 
 def _moved(found: LeaveOneOut) -> Float[np.ndarray, " rows"]:
