@@ -35,6 +35,12 @@ KERNELS = {
     "(RBF(ell, on = w) + 0.6 * Linear(1.4, on = x) + 0.2 * Constant())": "x, w",
     "(0.5 * Linear(0.8, on = w) + Periodic(1, 2, on = x))": "x, w",
     "RBF(1.2) ": "w",
+    "(RBF(ell) + 0.4 * RBF(0.6))": "w",
+    "(0.7 * RBF(ell) + Linear(1.3))": "x, w",
+    "RBF(ell, on = w) * (RBF(1.4) + 0.3 * Linear(0.8, on = w))": "x, w",
+    "(RBF(ell, on = x + 0.6 * w) + 0.2 * Matern32(0.5, on = x))": "x, w",
+    "RBF(ell, on = ell * x * w) * Linear(0.9, on = x)": "x, w",
+    "(RBF(ell, on = [w, x, w]) + 0.1 * Linear(1.7))": "x, w",
 }
 
 
@@ -101,7 +107,9 @@ def test_a_fit_has_a_bound_without_error_and_above_that_of_samples(rng: np.rando
         ("latent f(w) ~ GP(0, RBF(1))\ny ~ Normal(f^2, 0.3)", "not quadratic in one latent"),
         ("latent f(w) ~ GP(0, RBF(1))\nlatent g(w) ~ GP(0, RBF(1))\ny ~ Normal(f + g, 0.3)", "not quadratic"),
         ("latent f(w) ~ GP(w, RBF(1))\ny ~ Normal(f, 0.3)", "the mean of `f`"),
-        ("latent f(w) ~ GP(0, RBF(1) * RBF(2))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
+        ("latent f(w) ~ GP(0, Linear(1) * Linear(2))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
+        ("latent f(w) ~ GP(0, RBF(1, on = w^2))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
+        ("latent f(w) ~ GP(0, RBF(1) + RBF(1, on = 2 * w))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
         ("latent h(w) ~ GP(0, RBF(1))\nlatent f(h) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)", "layers below are sampled"),
     ],
 )
@@ -110,7 +118,7 @@ def test_what_has_no_formula_is_sampled(line: str, why: str) -> None:
     assert why in averaged(program)
     text = f"output y : real\nrow w ~ Normal(0, 1)\n{line}\n"
     with pytest.raises(
-        GpdslError, match=rf"no closed-form expectation over(.|\n)*{re.escape(why)}(.|\n)*RBF or Linear"
+        GpdslError, match=rf"no closed-form expectation over(.|\n)*{re.escape(why)}(.|\n)*sums and products of RBF"
     ):
         gpdsl.compile(f'model m "M"\n{text}').explain({"y": np.zeros(3)}, expectations="closed")
 

@@ -210,8 +210,8 @@ def _verify_closed(program: Program, options: Options) -> None:
         raise GpdslError(
             f"no closed-form expectation over what {inner} may be: {why}; there is one "
             "of row variables alone, where the likelihood is quadratic in one latent at a time "
-            "(`y ~ Normal(f, sigma)`) and kernels of them are RBF or Linear, times or plus kernels of other arguments; "
-            "use expectations = auto"
+            "(`y ~ Normal(f, sigma)`) and kernels of them are sums and products of RBF, of Linear once in a "
+            "product, and of any kernels of inputs; use expectations = auto"
         )
 
 
