@@ -11,7 +11,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from gpdsl.cli.hints import CYCLES, Weak, clock_of, cutpoints, if_grades, index_of, lengths, spread
+from gpdsl.cli.hints import CYCLES, Weak, centre, clock_of, cutpoints, if_grades, index_of, lengths, spread
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable
@@ -28,7 +28,7 @@ OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class"
 WHERE_AND_WHEN = ("day", "month", "year", "date", "id", "index", "hour", "week")
 """Columns that are the output only where no other can be."""
 
-PARTS = ("", "_drift", "_trend", *(f"_{cycle}" for cycle in CYCLES))
+PARTS = ("", "_drift", "_trend", "_short", *(f"_{cycle}" for cycle in CYCLES))
 OWN = (
     "f",
     "m",
@@ -227,9 +227,9 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], 
     yield from (f"input {each} : {_placed(kind, each, asked)}" for each, kind in about.items())
     yield f"output {y} : {_placed(likelihood.kind, y, asked)}"
     yield ""
-    if likelihood.level is not None:
-        yield f"param m : real    # {likelihood.level}"
     terms, weak = [], Weak(spread(target))
+    if likelihood.level is not None:
+        yield f"param m : real{weak.level(centre(target))}    # {likelihood.level}"
     for each, clock in clocks.items():
         yield from clock.params(each, weak)
         terms += clock.terms(each)
@@ -342,7 +342,7 @@ def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likel
     if ratio < OVERDISPERSED:
         lines = (*others, f"{y} ~ Poisson(exp({predictor}))")
         return Likelihood("count", f"Counts of {y}", "log of the rate", (), lines)
-    spread = "param phi : positive = 5    # the variance is rate + rate^2 / phi"
+    spread = "param phi : positive = 5 ~ LogNormal(1.6, 1.5)    # the variance is rate + rate^2 / phi"
     lines = (
         *others,
         f"{y} ~ NegativeBinomial(exp({predictor}), phi)    # they vary {ratio:.2g} times as much as Poisson's",

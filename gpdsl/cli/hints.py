@@ -21,16 +21,23 @@ LOGITS = 2.0
 
 def spread(target: Look) -> float:
     """How far the latent of an output varies: 1 of one that is standardised, else as far as the data on its scale."""
-    kind, known = output_kind(target), target.known
+    kind = output_kind(target)
     if kind in ("binary", "label", "ordinal"):
         return LOGITS
-    if kind == "real":
-        return 1.0
+    return 1.0 if kind == "real" else float(np.std(_scaled(kind, target.known))) or 1.0
+
+
+def centre(target: Look) -> float:
+    """About which a latent of an output varies: 0 of one that is standardised, or of which nothing is known."""
+    kind = output_kind(target)
+    return float(np.mean(_scaled(kind, target.known))) if kind in ("unit", "count", "positive") else 0.0
+
+
+def _scaled(kind: str, known: np.ndarray) -> np.ndarray:
+    """Values of an output on the scale of its latent."""
     if kind == "unit":
-        scaled = np.log(known) - np.log1p(-known)
-    else:
-        scaled = np.log(known + 0.5) if kind == "count" else np.log(known)
-    return float(np.std(scaled)) or 1.0
+        return np.log(known) - np.log1p(-known)
+    return np.log(known + 0.5) if kind == "count" else np.log(known)
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,11 @@ class Weak:
     """The priors that follow from how far a latent varies, each as a declaration of a parameter ends."""
 
     spread: float
+
+    def level(self, centre: float) -> str:
+        """Of the level: twice as far from where the data lie as they vary, as growth begins at the first moment."""
+        place = round(centre, 1) + 0.0
+        return f"{f' = {place:g}' * bool(place)} ~ Normal({place:g}, {float(f'{2 * self.spread:.2g}'):g})"
 
     @property
     def variance(self) -> str:
@@ -62,6 +74,11 @@ class Weak:
     def turns(span: float) -> str:
         """Of the time in which a trend turns: seldom as short as few moments, seldom longer than all."""
         return _start(span / 3) + _log_normal(math.log(span / 3), 1)
+
+    @staticmethod
+    def passing(gap: float) -> str:
+        """Of how long what is no trend lasts: some moments, which are so far apart."""
+        return _start(4 * gap) + _log_normal(math.log(8 * gap), 1)
 
 
 def lengths(columns: int) -> str:
@@ -93,7 +110,7 @@ def cutpoints(target: Look, levels: Sequence[Level]) -> str:
     shares = np.cumsum([texts.count(each) for each in levels])[:-1] / len(texts)
     starts = [round(1.5 * NormalDist().inv_cdf(float(each)), 2) for each in shares]
     value = f" = [{', '.join(f'{each:g}' for each in starts)}]" if len(set(starts)) == len(starts) else ""
-    return f"param cut : ordered[{len(starts)}]{value}    # between the levels"
+    return f"param cut : ordered[{len(starts)}]{value} ~ Normal(0, {LOGITS:g})    # between the levels"
 
 
 def if_grades(y: str, target: Look, predictor: str) -> tuple[str, ...]:
@@ -125,30 +142,41 @@ PER_CYCLE = 4
 UNITS = ("second", "minute", "hour", "day", "year")
 LONG = 20 * TIME_UNITS["day"]
 """Seconds between moments from which years are counted."""
+PASSING = 50
+"""Moments that tell what passes from a trend: a third of them is a trend's first length, and four of them its."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The unit of an input that is a time, and how many it lasts; its cycles with their periods in this unit."""
+    """The unit of an input that is a time, and how many it lasts; its cycles with their periods in this unit.
+
+    `gap` is how far moments are apart, none where they are too few to tell what passes from a trend.
+    """
 
     unit: str
     span: float
     cycles: dict[str, float]
+    gap: float | None = None
 
     def params(self, name: str, weak: Weak) -> Iterator[str]:
-        """The parameters of a trend and of the cycles."""
+        """The parameters of a trend, of what passes, and of the cycles."""
         drift, trend = weak.drift(self.span), weak.turns(self.span)
         yield f"param ell_drift : positive{drift}    # steady growth: {self.unit}s that change f by 1"
         what = f"a trend along {name}, and over how many {self.unit}s it turns"
         yield f"param s2_trend : positive{weak.variance}    # {what}"
         yield f"param ell_trend : positive{trend}"
+        if self.gap is not None:
+            what = f"what comes and goes, and within how many {self.unit}s"
+            yield f"param s2_short : positive{weak.variance}    # {what}"
+            yield f"param ell_short : positive{weak.passing(self.gap)}"
         for cycle in self.cycles:
             yield f"param s2_{cycle} : positive{weak.variance}    # a cycle of one {cycle}"
             yield f"param ell_{cycle} : positive = 1 ~ LogNormal(0, 1)    # its smoothness within one"
 
     def terms(self, name: str) -> list[str]:
         """The kernels."""
-        trend = f"Linear(ell_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"
+        trend = [f"Linear(ell_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"]
+        trend += [] if self.gap is None else [f"s2_short * Matern32(ell_short, on = {name})"]
         cycles = (f"s2_{c} * Periodic(ell_{c}, {period:g}, on = {name})" for c, period in self.cycles.items())
         return [*trend, *cycles]
 
@@ -161,4 +189,5 @@ def clock_of(seconds: Float[np.ndarray, " rows"]) -> Clock:
     unit = "year" if gap >= LONG else fitting[-1] if fitting else UNITS[0]
     lengths = {cycle: TIME_UNITS[cycle] for cycle in CYCLES}
     shown = {c: n for c, n in lengths.items() if span >= CYCLES[c] * n and PER_CYCLE * gap <= n}
-    return Clock(unit, span / TIME_UNITS[unit], {c: n / TIME_UNITS[unit] for c, n in shown.items()})
+    cycles = {c: n / TIME_UNITS[unit] for c, n in shown.items()}
+    return Clock(unit, span / TIME_UNITS[unit], cycles, gap / TIME_UNITS[unit] if len(moments) >= PASSING else None)

@@ -135,12 +135,35 @@ def test_few_rows_are_not_followed_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
-def test_every_length_scale_variance_and_noise_has_a_prior(kind: str) -> None:
+def test_every_parameter_has_a_prior(kind: str) -> None:
+    """So that data can be drawn from what is written, as `sbc` does."""
     columns = {**sine_of_dates(), "y": OUTPUTS[kind][0][:40]}
     text = draft(read_table(columns), "d", "y").text
     scales = [line for line in text.splitlines() if re.match(r"param (s2|ell|sd|sigma)", line)]
     assert len(scales) >= 7 and all("~ LogNormal(" in line for line in scales)
-    gpdsl.compile(text)
+    params = gpdsl.compile(text).declarations.params
+    assert [name for name, param in params.items() if param.prior is None] == []
+
+
+def test_the_level_of_what_is_not_standardised_is_looked_for_where_the_data_lie() -> None:
+    """Values of exp(7) about: a level of 0 is a thousand times too small."""
+    text = draft(read_table({"x": X, "y": np.exp(CURVE + 7)}), "d", None).text
+    start, centre, width = map(float, re.findall(r"param m +: real = (\S+) ~ Normal\((\S+), (\S+)\)", text)[0])
+    assert start == centre == pytest.approx(7 + CURVE.mean(), abs=0.051) and 0.3 < width < 3
+
+
+def test_what_is_no_trend_is_told_from_noise() -> None:
+    """A wave of eleven years whose phase wanders, as sunspots have: a trend alone took nine tenths of it for noise."""
+    made, values = np.random.default_rng(4), [0.0, 0.0]
+    for _ in range(150):
+        values.append(1.63 * values[-1] - 0.96 * values[-2] + made.standard_normal())
+    columns = {"year": np.arange(1800, 1800 + len(values)), "y": 5 + np.asarray(values)}
+    text = draft(read_table(columns), "d", None).text
+    assert "s2_short * Matern32(ell_short, on = year)" in text
+    fit = gpdsl.compile(text).fit(columns, standardise=True)
+    assert float(fit.parameters["sigma"]) < 0.3
+    few = {name: values[:49] for name, values in columns.items()}
+    assert "short" not in draft(read_table(few), "d", None).text
 
 
 def test_the_priors_go_with_the_scale_of_the_output() -> None:
@@ -219,6 +242,7 @@ def test_counts_that_vary_more_than_poisson() -> None:
 def test_the_unit_and_the_cycles_of_times(step: timedelta, count: int, unit: str, cycles: dict[str, float]) -> None:
     clock = clock_of(look(read_table({"t": dates(step, count)}), "t").values)
     assert (clock.unit, clock.cycles) == (unit, cycles)
+    assert clock.gap == pytest.approx(step / timedelta(**{f"{unit}s": 1}) if unit != "year" else step.days / 365.25)
 
 
 def test_words_alone_are_groups_and_values_that_no_float_can_square_are_left_out() -> None:
