@@ -232,14 +232,19 @@ class ConstantColumn(DataMistake):
 
 @dataclass(frozen=True)
 class TextInColumn(DataMistake):
-    """Text where a number belongs."""
+    """Text where a number belongs; `suggestion` is the number that it may be."""
 
     column: str
     row: int
     value: str
+    suggestion: str = ""
     code: ClassVar = "D110"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not a number"
     help: ClassVar = "correct the value; only an output may be missing, and is then left empty"
+    suggested_help: ClassVar = (
+        "write `{suggestion}`; commas before decimals are read between `;` or tabs, where no number of the file has a "
+        "point; pandas.read_csv(file, decimal=',') reads them anywhere"
+    )
 
 
 @dataclass(frozen=True)

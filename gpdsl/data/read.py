@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -36,23 +38,30 @@ MEMORY_PER_BYTE = 8
 MARKS = ("\udcff\udcfe", "\udcfe\udcff")
 """How the first bytes of UTF-16 are read."""
 SEPARATORS = (",", "\t", ";")
+DECIMAL_COMMA, DECIMAL_POINT = (
+    re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.I),
+    re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I),
+)
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 
 
 def read_csv(path: Path) -> Table:
-    """Read a file with column names on its first line. The separator is the first of `,` tab `;` found there.
+    """Read a file with column names on its first line. The separator is `,` tab or `;`: what divides it as the next.
 
     A first column without a name is `index`. Blank lines are skipped; empty fields and NA, NaN, null are missing.
+    Numbers have a point; between `;` or tabs they have a comma where some say so, `1,5`, and none has a point.
     Raises DataError naming the line.
     """
     source = source_name(path)
     refuse_beyond_memory(MEMORY_PER_BYTE * path.stat().st_size, source)
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            first = file.readline()
+            first, second = file.readline(), file.readline()
             file.seek(0)
             if "\0" in first or first.startswith(MARKS):
                 raise DataError(Unreadable(NOT_UTF8, SAVE_AGAIN.format(encoding="UTF-16")), source=source)
-            reader = csv.reader(file, delimiter=_separator(first))
+            separator = _separator(first, second)
+            reader = csv.reader(file, delimiter=separator)
             records: list[list[str]] = []
             lines = []
             for record in reader:
@@ -71,18 +80,36 @@ def read_csv(path: Path) -> Table:
     if not names[0] and "index" not in names:  # as pandas and R write the labels of rows, and pandas an index of dates
         names[0] = "index"
     _check_widths(records[1:], len(names), source, np.array(lines[1:]))
-    columns = Columns(names, lambda place: _column(names[place], [each[place] for each in records[1:]], source), source)
+    commas = cache(lambda: separator != "," and _have_commas(records[1:]))
+
+    def column(place: int) -> np.ndarray:
+        return _column(names[place], [each[place] for each in records[1:]], source, commas)
+
+    columns = Columns(names, column, source)
     return Table(columns, source, np.array(lines[1:], dtype=np.int64))
 
 
-def _column(name: str, texts: list[str], source: str) -> np.ndarray:
-    """One column. Raises DataError where it holds bytes that are not UTF-8, which other columns may."""
+def _have_commas(records: list[list[str]]) -> bool:
+    """Whether numbers have a comma before their decimals: some have, none has a point, and thousands are another's."""
+    fields = [field.strip() for record in records for field in record if "," in field or "." in field]
+    some = any(DECIMAL_COMMA.fullmatch(each) and not THOUSANDS.fullmatch(each) for each in fields)
+    return some and not any(map(DECIMAL_POINT.fullmatch, fields))
+
+
+def _column(name: str, texts: list[str], source: str, commas: Callable[[], bool]) -> np.ndarray:
+    """One column; `commas` says whether its file has them before decimals.
+
+    Raises DataError where it holds bytes that are not UTF-8, which other columns may.
+    """
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as problem:
         advice = SAVE_AGAIN.format(encoding="LATIN1")
         raise DataError(NotAColumn(quoted(name), NOT_UTF8, advice), source=source) from problem
     found = from_texts(texts)
+    if found.dtype == object and any(map(DECIMAL_COMMA.fullmatch, map(str.strip, texts))) and commas():
+        pointed = from_texts([each.replace(",", ".", 1) for each in texts])
+        found = found if pointed.dtype == object else pointed
     none = sum(text.strip().lower() == "none" for text in texts) if found.dtype == object else 0
     if none:  # which is a word as often as it is Python's word for missing
         warnings.warn(
@@ -94,8 +121,11 @@ def _column(name: str, texts: list[str], source: str) -> np.ndarray:
     return found
 
 
-def _separator(first: str) -> str:
-    return next((each for each in SEPARATORS if each in first), SEPARATORS[0])
+def _separator(first: str, second: str) -> str:
+    """What divides the first two lines alike, or else the first line."""
+    able = [each for each in SEPARATORS if each in first] or [SEPARATORS[0]]
+    found = {each: [len(next(csv.reader([line], delimiter=each), [])) for line in (first, second)] for each in able}
+    return max(able, key=lambda each: (found[each][0] == found[each][1]) * found[each][0])
 
 
 def _reason(problem: Exception) -> str:

@@ -67,8 +67,10 @@ def numbers(found: Found) -> np.ndarray:
     if wrong.any():
         column, row, at = place_of(found, wrong)
         value = plain(found.values[at])
-        mistake = TextInColumn if moment_in(str(value)) is None else TimeInColumn
-        raise Wrong(mistake(column, row, shown(value)))
+        if moment_in(str(value)) is not None:
+            raise Wrong(TimeInColumn(column, row, shown(value)))
+        pointed = str(value).replace(",", ".", 1)
+        raise Wrong(TextInColumn(column, row, shown(value), pointed if number_of(pointed) is not None else ""))
     _doubt_codes(found)
     return np.array(parsed, dtype=np.float64).reshape(found.values.shape)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 _RBF = "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
 _MATERN = "its smoothness is part of the name: `Matern12(ell)`, `Matern32(ell)`, `Matern52(ell)`"
 _MATERN12 = "write `Matern12(ell)`"
+_PC = "priors that penalise complexity: `param ell : positive ~ PCLengthscale(0.1, 0.05, 1)`, or `PCScale(3, 0.01)`"
 
 KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("expquad", "exponentiatedquadratic", "squaredexponential", "sqexp", "se", "gaussian"), _RBF),
@@ -20,6 +21,7 @@ KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("constantkernel", "bias"), "write `Constant`, or a number before another kernel"),
     **dict.fromkeys(("expsinesquared", "periodickernel"), "write `Periodic(ell, period)`"),
     **dict.fromkeys(("rbfkernel", "scalekernel"), _RBF),
+    "pc": _PC,
 }
 
 DISTRIBUTIONS: Mapping[str, str] = {
@@ -36,6 +38,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
     **dict.fromkeys(("neg_binomial_2", "negbinomial", "nbinom"), "write `NegativeBinomial(mean, dispersion)`"),
     **dict.fromkeys(("halft", "half_t", "half_student_t"), "write `HalfStudentT(df, scale)`"),
     **dict.fromkeys(("inv_gamma", "invgamma"), "write `InverseGamma(shape, scale)`"),
+    "pc": _PC,
     **dict.fromkeys(("multi_normal", "mvnormal", "mvn"), "write `MultivariateNormal(mean, covariance = S)`"),
 }
 
@@ -57,6 +60,12 @@ WORDS: Mapping[str, str] = {
         ("plate", "for"),
         "lines hold for every row as they are; elements have an index, `index p in 1..4`, `latent f[p](x) ~ ...`",
     ),
+    "pc": _PC,
+    **dict.fromkeys(
+        ("with", "import", "from", "def", "class", "return"),
+        "this is Python, and a model is a text of its own: `input x : real`, `param ell : positive ~ Gamma(2, 1)`, "
+        "`latent f(x) ~ GP(0, RBF(ell))`, `y ~ Normal(f, 0.1)`, each on a line; Python has it by `gpdsl.load(file)`",
+    ),
     "active_dims": "write `on = x[1]`, or `on = [x[1], x[2]]`: columns are counted from 1",
 }
 """Functions, constants, statements and arguments."""
@@ -68,12 +77,15 @@ SIGNS: Mapping[str, str] = {
 }
 """Two characters, or one, at which a statement is not read."""
 
-FORMS: Mapping[str, str] = {
-    "data": "input x : real",
-    **dict.fromkeys(("parameters", "real", "int", "vector"), "param sigma : positive ~ HalfNormal(1)"),
-    **dict.fromkeys(("transformed", "generated"), "let g = exp(f)"),
-}
-"""Blocks and declarations of Stan by their first word: one statement of the kind that they become."""
+FORMS: Mapping[str, str] = dict.fromkeys(("real", "int", "vector"), "param sigma : positive ~ HalfNormal(1)")
+"""Declarations of Stan by their first word: one statement of the kind that they become."""
+BLOCK = re.compile(r"\s*(functions|(transformed\s+)?(data|parameters)|model|generated\s+quantities)\s*")
+"""What stands before the bracket of a block of Stan."""
+BLOCKS = (
+    "there are no blocks, and each line says what it is: `input x : real`, `output y : real` what is data, "
+    "`param sigma : positive ~ HalfNormal(1)` a parameter with its prior, `let g = exp(f)` what is transformed, and "
+    "`latent f(x) ~ GP(0, RBF(1))`, `y ~ Normal(f, sigma)` the model"
+)
 
 
 _OPTIONS = {

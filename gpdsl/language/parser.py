@@ -24,7 +24,7 @@ from gpdsl.language.errors.names import (
     Unexpected,
     UnknownStatement,
 )
-from gpdsl.language.habits import FORMS, SIGNS, standardise_habit, word_habit
+from gpdsl.language.habits import BLOCK, BLOCKS, FORMS, SIGNS, standardise_habit, word_habit
 from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest, shipped
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
@@ -93,6 +93,8 @@ class _Splitter:
                     self._finish(start)
                     self.piece_line, self.piece_start = self.line + 1, start + 1
                 self.line, self.line_start = self.line + 1, start + 1
+            elif mark == "{" and BLOCK.fullmatch(self.text[self.piece_start : start]):
+                return [], [Unexpected(span, "{", "a statement on each line", STATEMENTS["input"], BLOCKS)]
             elif mark in _PARTNER:
                 self.open.append((mark, span))
                 if len(self.open) == MAX_DEPTH + 1:

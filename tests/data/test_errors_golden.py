@@ -92,6 +92,8 @@ EXAMPLES: dict[str, Example] = {
     "empty_file": Example(models.REAL, ""),
     "constant_column": Example(models.REAL, sheet("x,y", "5,2", "5,3", "5,4")),
     "text_in_column": Example(models.REAL, sheet("x,y", "1,2", "2,three", "3,4")),
+    "comma_in_a_number": Example(models.REAL, sheet("x,y", '1,"2,5"', '2,"3,5"', "3,4")),
+    "comma_and_point": Example(models.REAL, sheet("x;y", "1.5;2,5", "2;3,5", "3;4")),
     "text_in_input": Example(models.vector(), sheet("x1,x2,y", "1,2,3", "", "4,abc,6")),
     "several_mistakes": Example(models.COUNT, sheet("x,y", "1,2", "abc,-1", "3,4")),
     "missing_input": Example(models.REAL, sheet("x,y", "1,2", ",3", "4,5")),

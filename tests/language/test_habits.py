@@ -24,6 +24,13 @@ y ~ {law}
 
 SNIPPETS = {
     "stan_block": "data { int N; }\nparameters { real<lower=0> sigma; }\n",
+    "stan_program": "data {\n  int N;\n}\nmodel {\n  y ~ normal(0, 1);\n}\n",
+    "stan_transformed": "transformed parameters {\n  real s;\n}\n",
+    "pymc_context": "with pm.Model() as model:\n    pass\n",
+    "python_import": "import pymc as pm\n",
+    "pc_prior_of_an_output": TEXT.replace("{law}", "PC(1, 0.5)"),
+    "pc_prior_as_a_value": TEXT.replace("{law}", "Normal(f, PC(1, 0.5))"),
+    "label_without_an_index": "input site : label[s]\noutput y : real\nparam a[s] : real\ny ~ Normal(a[site], 1)\n",
     "stan_declaration": "real<lower=0> sigma;\ninput x : real\noutput y : real\n",
     "stan_sampling_on_its_own": TEXT + "sigma ~ HalfNormal(1)\n",
     "pymc_distribution": TEXT.replace("{law}", "pm.Normal(f, sigma)"),

@@ -178,7 +178,9 @@ class Scope:
                 f"`a[{name}]` reads that of the row"
             )
         shown = ", ".join(f"`{each}`" for each in list(self.indices)[:5])
-        return f"declare it: `index {name} in 1..4`" + (f"; declared are {shown}" if shown else "")
+        size = name.upper()
+        free = f"`index {name} in 1..{size}`, whose size the data say, or " * (size not in {name, *self.sorts})
+        return f"declare it: {free}`index {name} in 1..4`" + (f"; declared are {shown}" if shown else "")
 
     def line(self, span: Span, here: Span) -> str:
         """The line of a place as a message about another one names it, with its file where that is not the same."""
