@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
-from gpdsl.language.calls import answering, spoken
+from gpdsl.language.calls import MADE, CallError, answering, path_of, spoken
 from gpdsl.language.fit_options import FitOptions, with_options
 from gpdsl.language.model import Declarations
 from gpdsl.language.source import shipped
@@ -31,6 +31,8 @@ class Model:
     """A checked model. `declarations` is what the file says; `externals` are opaque functions passed in from Python."""
 
     def __init__(self, declarations: Declarations, externals: Externals | None = None) -> None:
+        if not isinstance(declarations, Declarations):
+            raise CallError(f"Model: {MADE['Model'][0]}")
         self.declarations = declarations
         self.externals = dict(externals or {})
 
@@ -242,8 +244,9 @@ def load(path: str | Path, *, externals: Externals | None = None, allow: PathLik
     """
     if isinstance(path, str) and "\n" in path.strip():
         raise GpdslError("load takes the path of a file: gpdsl.compile takes the text of a model")
+    path = path_of(path, "load")
     text = read_model(path)
-    return Model(compile_checked(text, Path(path).name, Reach.of(None, allow, model=path)), externals)
+    return Model(compile_checked(text, path.name, Reach.of(None, allow, model=path)), externals)
 
 
 def zoo_names() -> list[str]:

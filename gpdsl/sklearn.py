@@ -67,6 +67,9 @@ y ~ Categorical(logits = f)
 """
 
 
+FLOOR = 1e-3
+"""Noise of targets that are all the same, over their size: they tell none, and a fit of them goes on to 0 for ever."""
+
 ENOUGH = 5e-3
 """Nats of the default model's bound that another step has to gain: data of any size leave more than that open."""
 
@@ -122,8 +125,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             )
         return next(iter(outputs))
 
-    def _fit(self, X: Any, checked: np.ndarray | None, y: np.ndarray) -> None:
-        """Fit rows: as they were given, and as scikit-learn has checked them."""
+    def _fit(self, X: Any, checked: np.ndarray | None, y: np.ndarray, **held: Any) -> None:
+        """Fit rows: as they were given, and as scikit-learn has checked them. `held` are options that nobody chose."""
         table = self._table(X, checked) | {self._output.name: y}
         given: dict[str, Any] = {
             "engine": self.engine,
@@ -131,7 +134,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             "inducing": self.inducing,
             "steps": self.steps,
         }
-        given |= self.options or {}
+        given |= held | dict(self.options or {})
         if self.model is None and all(given.get(name) is None for name in ("engine", "posterior", *SPARSE)):
             given = self._sizes(len(y)) | {name: value for name, value in given.items() if value is not None}
         self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **given)
@@ -208,18 +211,22 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
             y = np.asarray(y, np.float64)
         except (TypeError, ValueError) as problem:
             raise NotNumbersError(WORDS_IN_Y) from problem
-        self._mean, self._sd = 0.0, 1.0
+        self._mean, self._sd, held = 0.0, 1.0, dict[str, Any]()
         if self.model is None:
             self._compile_default(checked)
-            self._mean, self._sd = y.mean(), y.std() or 1.0
-            if np.ptp(y) == 0:
-                said = (
-                    f"Regressor: all {len(y)} values of y are {y[0]:g}: standard deviations of predictions say nothing"
+            self._mean, self._sd = y.mean(), y.std()
+            if np.ptp(y) <= 1e-12 * abs(self._mean):
+                self._sd = abs(self._mean) or 1.0
+                held = {"fixed": ["s2", "ell", "sigma"], "init": {"s2": FLOOR**2, "sigma": FLOOR}}
+                warnings.warn(
+                    f"Regressor: all {len(y)} values of y are {y[0]:g}, which tells no noise: standard deviations are "
+                    f"not learnt, and taken to be {FLOOR * self._sd:g} or a little more",
+                    GpdslWarning,
+                    stacklevel=2,
                 )
-                warnings.warn(said, GpdslWarning, stacklevel=2)
         if self._output.label is not None or self._output.kind == "binary":
             raise GpdslError(f"Regressor: output `{self._output.name}` is a {self._output.kind}; use Classifier")
-        self._fit(X, checked, (y - self._mean) / self._sd)
+        self._fit(X, checked, (y - self._mean) / self._sd, **held)
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -246,11 +247,17 @@ def test_many_rows_of_several_classes_have_some_inducing_points() -> None:
     assert Classifier(inducing=10, steps=5).fit(X, y).fit_.choice.inducing == 10
 
 
-def test_a_constant_target_is_warned_of() -> None:
+@pytest.mark.parametrize(("value", "sd"), [(2.5, 0.0025), (-4e6, 4e3), (0.0, 1e-3)])
+def test_a_constant_target_is_warned_of_and_has_a_floor_of_noise(value: float, sd: float) -> None:
+    """A thousandth of its size, which grows to where nothing is known; it was 7e-155."""
     X = np.arange(6.0).reshape(-1, 1)
-    with pytest.warns(gpdsl.GpdslWarning, match="all 6 values of y are 2.5: standard deviations"):
-        fitted = Regressor().fit(X, np.full(6, 2.5))
-    np.testing.assert_allclose(fitted.predict([[2.2]]), 2.5)
+    with pytest.warns(
+        gpdsl.GpdslWarning, match=re.escape(f"all 6 values of y are {value:g},") + f".* taken to be {sd:g} or"
+    ):
+        fitted = Regressor().fit(X, np.full(6, value))
+    mean, found = fitted.predict([[2.2], [1000.0]], return_std=True)
+    np.testing.assert_allclose(mean, value)
+    assert sd < found[0] < 1.5 * sd and found[1] == pytest.approx(np.sqrt(2) * sd)
 
 
 @pytest.mark.parametrize("unit", ["s", "ns"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, getmembers, isfunction, signature
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.habits import ARGUMENTS, FITTED, NAMES, PREDICTED
 from gpdsl.language.source import closest
 
@@ -26,10 +28,38 @@ class NoSuchNameError(GpdslError, AttributeError):
 def spoken(kind: Kind) -> Kind:
     """A class of the public interface whose methods and attributes answer in words what they do not have."""
     for name, method in getmembers(kind, isfunction):
-        if not name.startswith("_"):
+        if not name.startswith("_") or (name == "__init__" and kind.__name__ in MADE):
             setattr(kind, name, answering(method, f"{kind.__name__.lower()}.{name}"))
     kind.__getattr__ = _no_such_name  # type: ignore[attr-defined]
+    if kind.__name__ in MADE:
+        kind.__getitem__ = _no_table  # type: ignore[attr-defined, index]
     return kind
+
+
+def path_of(given: object, name: str) -> Path:
+    """The path that an argument is. Raises CallError for anything else."""
+    if not isinstance(given, str | PathLike):
+        raise CallError(f"{name}: expected the path of a file, got {quoted(repr(given))[:60]}")
+    return Path(given)
+
+
+MADE = {
+    "Model": ("models are made by `gpdsl.compile(text)`, and read by `gpdsl.load(path)`", "`model.info()` has {key}"),
+    "Fit": (
+        "fits are made by `model.fit(data)`, and read by `gpdsl.load_fit(path)`",
+        "`fit.parameters[{key}]` is a parameter, `fit.predict(data)` has latents and outputs",
+    ),
+    "Prediction": (
+        "predictions are made by `fit.predict(data)`",
+        "there are `prediction.mean({key})`, `sd`, `quantile`, `draws`, and `prediction.to_frame()` for a table",
+    ),
+}
+"""What nobody makes by hand: what does instead, and what has the elements that it is asked for by brackets."""
+
+
+def _no_table(self: object, key: object) -> Any:
+    kind = type(self).__name__ if type(self).__name__ in MADE else "Prediction"
+    raise CallError(f"a {kind} is no table: {MADE[kind][1].format(key=quoted(repr(key))[:40])}")
 
 
 def answering(function: Function, name: str = "") -> Function:
@@ -44,6 +74,8 @@ def answering(function: Function, name: str = "") -> Function:
                 signature(function).bind(*arguments, **keywords)
             except TypeError as problem:
                 called = type(arguments[0]).__name__ if function.__name__ == "__init__" else name or function.__name__
+                if called in MADE:
+                    raise CallError(f"{called}: {MADE[called][0]}") from None
                 raise _refused(function, called, str(problem), keywords) from None
             raise
 

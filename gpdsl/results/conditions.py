@@ -32,7 +32,7 @@ from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
 from gpdsl.results.draws import Draws, output_mean, row_by_row
-from gpdsl.results.levels import in_levels, without_words
+from gpdsl.results.levels import Unseen, in_levels, without_words
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.quantiles import sloped, where_reached
 from gpdsl.results.shares import Shares
@@ -155,6 +155,7 @@ class Condition:
     declarations: m.Declarations
     beliefs: ex.Beliefs
     units: Standardised
+    unseen: Unseen
 
     @property
     def expression(self) -> m.Expression:
@@ -167,7 +168,7 @@ class Condition:
         """In each row, and its standard error: 0 where a distribution function says it."""
         found, errors = [], []
         for number, (rows, skip) in enumerate(parts(self.beliefs.count, ROWS_AT_ONCE)):
-            part = Condition(self.declarations, self.beliefs.part(rows), self.units)
+            part = replace(self, beliefs=self.beliefs.part(rows))
             share = part._known() if not _is_random(part.beliefs, part.expression) else part._by_law(part.expression)
             error = np.zeros(part.beliefs.count)
             if share is None:
@@ -200,7 +201,8 @@ class Condition:
             assert draws is not None
             return in_levels(program, name, self.units.back(name, draws.of(name)))
         if name in declared.inputs:
-            known = in_levels(program, name, self.units.back(name, np.asarray(scope.rows.inputs[name], float)))
+            given = self.units.back(name, np.asarray(scope.rows.inputs[name], float))
+            known = in_levels(program, name, given, self.unseen)
         else:
             values = scope.parameters[name] if name in declared.params else declared.consts[name].values
             known = self.units.back(name, np.asarray(values, float))
@@ -327,8 +329,10 @@ def _said(mistake: Mistake, names: str, sorts: Mapping[str, str]) -> Mistake:
     return mistake
 
 
-def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised, calendar: Calendar | None = None) -> Condition:
-    """A condition, checked; times in quotes are those of a calendar.
+def condition_of(
+    beliefs: ex.Beliefs, text: str, known: Standardised, calendar: Calendar | None, unseen: Unseen
+) -> Condition:
+    """A condition, checked; times in quotes are those of a calendar, and rows may have levels that the fit has not.
 
     Raises ModelError, with its place, and GpdslError for several values.
     """
@@ -339,7 +343,9 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised, calendar: 
             f"probability: {quoted(repr(text))[:60]} has no end; write a condition such as `y > 3 and rate < 2`"
         )
     written = text
-    text = without_words(beliefs.program, text, {*beliefs.program.declarations.params, *names_of(beliefs)}, calendar)
+    text = without_words(
+        beliefs.program, text, {*beliefs.program.declarations.params, *names_of(beliefs)}, calendar, unseen
+    )
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
@@ -370,5 +376,5 @@ def condition_of(beliefs: ex.Beliefs, text: str, known: Standardised, calendar: 
             f"probability: {text!r} has a value for each {found.axes[0].describe()}; name an element, as in "
             "`y[1] > 3`, or say `max(p, y[p]) > 3`"
         )
-    condition = Condition(asked, beliefs, known)
+    condition = Condition(asked, beliefs, known, unseen)
     return replace(condition, units=units_of(beliefs, known, condition.expression))

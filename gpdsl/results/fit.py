@@ -22,7 +22,7 @@ from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts, parts
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.language.calls import spoken
+from gpdsl.language.calls import path_of, spoken
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.kept import on_use
@@ -79,7 +79,7 @@ class Shown:
         """
         from gpdsl.results.report.report import write_report
 
-        write_report(cast("Fit", self), Path(path), data)
+        write_report(cast("Fit", self), path_of(path, "fit.report"), data)
 
     def plot(
         self,
@@ -392,4 +392,4 @@ class Fit(Shown, Criticised):
         """Write the fit to a file that `gpdsl.load_fit` reads; never half-written, and no pickle inside."""
         from gpdsl.results.persistence import save_fit
 
-        save_fit(self, Path(path))
+        save_fit(self, path_of(path, "fit.save"))

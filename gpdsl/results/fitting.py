@@ -35,6 +35,7 @@ from gpdsl.inference.problem import Result, as_arrays
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
+from gpdsl.language.calls import path_of
 from gpdsl.language.model import Declarations
 from gpdsl.program.cache import precision
 from gpdsl.program.kept import on_use
@@ -245,7 +246,7 @@ def fit_model(
     log_jacobian = float(np.sum(standard.log_jacobian(bound.observed))) if standard.sds else 0.0
     asked = _Asked(model, program, bound, options, dict(columns), account, begun, log_jacobian)
     ended = None if before is None or noisy(before) else before
-    keep = None if checkpoint is None else Checkpoint(Path(checkpoint), asked.fit, ended)
+    keep = None if checkpoint is None else Checkpoint(path_of(checkpoint, "checkpoint"), asked.fit, ended)
     with (
         precision(options.dtype),
         on_device(options.device),
@@ -277,6 +278,9 @@ def fit_model(
     fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked, inspected=inspected)
     if options.inducing is None and result.loss is not None and result.loss.much:
         warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
+    if options.learning_rate is not None and _without_rate(fit):
+        said = "is of Adam, and this fit takes steps as long as they gain: leave it out, or say optimizer = adam"
+        warnings.warn(f"learning_rate = {options.learning_rate:g} {said}", GpdslWarning, stacklevel=3)
     if fault is None:
         fit = verify_progress(fit if before is None else not_below(before, fit))
     if checkpoint is not None and np.isfinite(fit.elbo):
@@ -285,6 +289,12 @@ def fit_model(
         fault.fit = fit if np.isfinite(fit.elbo) else None
         raise fault from fault.__cause__
     return fit
+
+
+def _without_rate(fit: Fit) -> bool:
+    """Whether nothing was found by steps of Adam, although nobody said so."""
+    chosen, steady = fit.choice.optimizer, not (fit.choice.batch or fit.program.opaque or fit.program.inner)
+    return fit.options.engine in {"vi", "ep"} and (chosen == "lbfgs" or chosen == "natural" and steady)
 
 
 def _counting(report: Callable[[Report], None], account: Accounting, log_jacobian: float) -> Callable[[Report], None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from gpdsl.program.program import Program
 # A fit numbers the levels of labels from 1 and the two values of a binary output from 0. Levels that are numbers come
 # back as these in every array; words do in labels and tables, and keep their numbers in arrays of draws.
 
+Unseen = Mapping[str, tuple]
+
 
 def levels_of(program: Program, name: str) -> tuple:
     """Levels of a label output in their order, or the two values of a binary one. Raises GpdslError for any other."""
@@ -30,22 +33,27 @@ def levels_of(program: Program, name: str) -> tuple:
     return program.levels.get(str(output.label.name), tuple(range(1, count + 1)))
 
 
-def numbered_levels(program: Program, name: str) -> tuple[tuple, int]:
-    """The levels of an input or an output, and the number of the first; none of what has no levels."""
+def numbered_levels(program: Program, name: str, unseen: Unseen = MappingProxyType({})) -> tuple[tuple, int]:
+    """The levels of an input or an output, and the number of the first; none of what has no levels.
+
+    Those of an input go on with what the rows have that the fit has not seen, by the names of indices.
+    """
     declared = program.declarations
     quantity: Input | Output | None = declared.outputs.get(name) or declared.inputs.get(name)
     if name in declared.outputs and quantity is not None and (quantity.label is not None or quantity.kind == "binary"):
         return levels_of(program, name), int(quantity.label is not None)
     label = None if quantity is None else quantity.label
-    return ((), 0) if label is None else (program.levels.get(str(label.name), ()), 1)
+    if label is None:
+        return (), 0
+    return (*program.levels.get(str(label.name), ()), *unseen.get(str(label.name), ())), 1
 
 
-def in_levels(program: Program, name: str, numbers: np.ndarray) -> np.ndarray:
+def in_levels(program: Program, name: str, numbers: np.ndarray, unseen: Unseen = MappingProxyType({})) -> np.ndarray:
     """Numbers of levels, as draws and quantiles have them, as the levels that they stand for where these are numbers.
 
     Words keep their numbers, and so does what has no levels; NaN stays, and is what no level has.
     """
-    levels, first = numbered_levels(program, name)
+    levels, first = numbered_levels(program, name, unseen)
     plain = levels == tuple(range(first, first + len(levels)))
     if plain or not (known := as_numbers(levels)):
         return numbers
@@ -75,7 +83,9 @@ COMPARED = (
 BARE_DAY = re.compile(r"(?<![\"'\w.-])\d{4}-\d\d-\d\d\b(?![\"'])")
 
 
-def without_words(program: Program, text: str, names: Collection[str], calendar: Calendar | None) -> str:
+def without_words(
+    program: Program, text: str, names: Collection[str], calendar: Calendar | None, unseen: Unseen
+) -> str:
     """A condition with the number of each level or time in quotes, or of a truth that no name is, in its place.
 
     Raises GpdslError for what is no level, and for one that is to be above others where there is no order.
@@ -89,8 +99,8 @@ def without_words(program: Program, text: str, names: Collection[str], calendar:
         declared = program.declarations.inputs.get(name)
         if calendar is not None and declared is not None and declared.kind == "time":
             return _in_place(match, _number_of_time(calendar, declared, word))
-        levels, first = numbered_levels(program, name)
-        numbers = in_levels(program, name, np.arange(len(levels)) + float(first))
+        levels, first = numbered_levels(program, name, unseen)
+        numbers = in_levels(program, name, np.arange(len(levels)) + float(first), unseen)
         known = dict(zip(map(str, levels), numbers.tolist(), strict=True))
         two = levels == (-1, 1) or two_valued(levels)
         meant = [WORDS.get(str(each).lower(), float(each == 1)) for each in levels] if two else []

@@ -31,7 +31,7 @@ from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
-from gpdsl.language.calls import answering
+from gpdsl.language.calls import answering, path_of
 from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
@@ -142,7 +142,7 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
 
     Raises GpdslError for a file that is absent, damaged, of another format, or that says what no fit says.
     """
-    path = Path(path)
+    path = path_of(path, "load_fit")
     try:
         with safe_open(path, framework="numpy") as handle:
             said = handle.metadata() or {}
@@ -151,7 +151,7 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
     except FileNotFoundError as error:
         raise GpdslError(f"{path}: no such file") from error
     except (OSError, SafetensorError, *TROUBLE) as error:
-        if Path(path).suffix == ".gpm":
+        if path.suffix == ".gpm":
             raise GpdslError(f"{path} is a model, not a fit: fit it to data first, and save that") from error
         raise GpdslError(f"{path} is not a fit saved by gpdsl, or is damaged ({type(error).__name__})") from error
     if not isinstance(header, dict) or type(header.get("format")) is not int or header["format"] != FORMAT:

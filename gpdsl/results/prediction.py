@@ -325,7 +325,8 @@ class Prediction(Scored):
         words of labels and times stand in quotes.
         """
         seed = check_draws("probability", draws, seed, min(self.beliefs.count, ROWS_AT_ONCE))
-        asked = condition_of(self.beliefs, condition, self.standardised, self._calendar)
+        unseen = {} if self.origin is None else self.origin.data.unseen
+        asked = condition_of(self.beliefs, condition, self.standardised, self._calendar, unseen)
         return asked.probability(draws, seed)[int(error)]
 
     def total(self, name: str, *, by: Any = None, how: str = "sum", count: int = 2000, seed: int = 0) -> Total:

@@ -11,7 +11,8 @@ import pytest
 
 from gpdsl.data import read_table
 
-GERMAN = "ort;Länge, m;tag;n\nKöln;1,5;2024-01-05;12\nBonn;-0,25;2024-01-06;7\nTrier;;2024-01-07;1\nMainz;1,5e3;2024-01-08;0\n"
+ROWS = ["ort;Länge, m;tag;n", "Köln;1,5;2024-01-05;12", "Bonn;-0,25;2024-01-06;7", "Trier;;2024-01-07;1"]
+GERMAN = "\n".join([*ROWS, "Mainz;1,5e3;2024-01-08;0\n"])
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])

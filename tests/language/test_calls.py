@@ -92,3 +92,50 @@ def test_options_of_a_fit_are_named_as_such() -> None:
     with pytest.raises(CallError, match=r"compile has no argument `source`; .*did you mean `text`\?"):
         gpdsl.compile(source="")  # type: ignore[call-arg]
     assert answering(len)([1]) == 1
+
+
+@pytest.fixture(scope="module")
+def fit() -> gpdsl.Fit:
+    text = "index s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+    model = gpdsl.compile(text + "y ~ Normal(a[site], 0.1)\n")
+    return model.fit({"site": ["a", "b", "a", "b"], "y": [0.0, 1.0, 0.1, 0.9]})
+
+
+def test_what_nobody_makes_or_indexes_says_what_does(fit: gpdsl.Fit) -> None:
+    prediction = fit.predict({"site": ["a"]})
+    for call, said in (
+        (lambda: gpdsl.Fit(), r"made by `model.fit\(data\)`, and read by `gpdsl.load_fit\(path\)`"),  # type: ignore[call-arg]
+        (lambda: gpdsl.Prediction(), r"made by `fit.predict\(data\)`"),  # type: ignore[call-arg]
+        (lambda: gpdsl.Model(), r"made by `gpdsl.compile\(text\)`"),  # type: ignore[call-arg]
+        (lambda: gpdsl.Model("input x : real"), r"made by `gpdsl.compile\(text\)`"),  # type: ignore[arg-type]
+        (lambda: prediction["y"], r"`prediction.mean\('y'\)`"),  # type: ignore[index]
+        (lambda: fit["a"], r"`fit.parameters\['a'\]`"),  # type: ignore[index]
+        (lambda: fit.save(3), "fit.save: expected the path of a file, got 3"),  # type: ignore[arg-type]
+        (lambda: fit.report(None), "fit.report: expected the path of a file, got None"),  # type: ignore[arg-type]
+        (lambda: gpdsl.load_fit(3), "load_fit: expected the path of a file"),  # type: ignore[arg-type]
+        (lambda: gpdsl.load(3), "load: expected the path of a file"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(CallError, match=said):
+            call()
+
+
+def test_levels_that_rows_have_and_the_fit_has_not_can_be_asked_for(fit: gpdsl.Fit) -> None:
+    prediction = fit.predict({"site": ["new", "a"]})
+    assert prediction.probability('site == "new"').tolist() == [1.0, 0.0]
+    assert prediction.probability('site != "new" and site == "a"').tolist() == [0.0, 1.0]
+    with pytest.raises(gpdsl.GpdslError, match='compared with "other"; expected one of a, b, new'):
+        prediction.probability('site == "other"')
+    numbered = gpdsl.compile(
+        "index s in 1..S\ninput k : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+        "y ~ Normal(a[k], 0.1)\n"
+    ).fit({"k": [101, 205, 101], "y": [0.0, 1.0, 0.1]})
+    assert numbered.predict({"k": [307, 205]}).probability("k == 307").tolist() == [1.0, 0.0]
+
+
+def test_a_rate_that_nothing_reads_is_told() -> None:
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n")
+    data = {"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.5]}
+    for how in ({}, {"optimizer": "lbfgs"}, {"engine": "ep"}):
+        with pytest.warns(gpdsl.GpdslWarning, match="learning_rate = 0.1 is of Adam, and this fit takes steps as long"):
+            model.fit(data, learning_rate=0.1, **how)
+    model.fit(data, learning_rate=0.1, optimizer="adam", steps=2)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.errors import GpdslError, plural, quoted
+from gpdsl.language.calls import path_of
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures import checks, curves, inference, maps
 from gpdsl.results.pictures.curves import finish, one
@@ -200,7 +201,7 @@ def plot_fit(
     asked = Asked(fit, data, _known(fit, named), _one_of("others", others, OTHERS))
     figure = drawn(asked, suited(asked) if kind is None else _one_of("kind", kind, tuple(KINDS)))
     if path is not None:
-        save(figure, Path(path))
+        save(figure, path_of(path, "fit.plot"))
     return figure
 
 
