@@ -29,6 +29,7 @@ COMMANDS = {
     "latex": "print a model as LaTeX equations",
     "lsp": "serve an editor: mistakes as you type, hover, completion, rename, format",
     "new": "start a model of your own, from one of the zoo or from your data",
+    "plot": "draw a saved fit as a picture",
     "predict": "predict rows of data with a saved fit",
     "report": "write a web page about a saved fit",
     "sbc": "calibrate: whether intervals hold what they say",

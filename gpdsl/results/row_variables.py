@@ -55,7 +55,7 @@ def row_variables(fit: Fit, data: Any) -> Mapping[str, RowVariable]:
             f"row_variables: {fit.model.name} has none; `row w ~ Normal(0, 1)` declares one, a value of each row"
         )
     refuse_settings(fit.settings, "row_variables", "leave out hyperparameters, or predict the rows")
-    bound = fit.bind(data, None, outputs=True)
+    bound = data if isinstance(data, Data) else fit.bind(data, None, outputs=True)
     white = _of_new(fit, bound) if fit.unlike_fitted(bound) else partial(_of_fitted, fit)
     with precision(fit.options.dtype):
         rows = as_arrays(make_rows(program, fit.standardised.applied(bound)), fit.options.dtype)

@@ -236,7 +236,7 @@ def test_one_variable_of_rows_stands_above_them() -> None:
     text = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
     data = {"x": np.arange(5.0), "y": np.sin(np.arange(5.0))}
     fit = gpdsl.compile(text).fit(data, steps=3)
-    (panel,) = fit.plot(data, kind="embedding").axes
+    (panel,) = fit.plot(fit.bind(data, None, outputs=False), kind="embedding").axes  # as a command has the rows
     np.testing.assert_allclose(panel.lines[0].get_ydata(), fit.row_variables(data)["w"].mean)
     with pytest.raises(gpdsl.GpdslError, match="pass the data"):
         fit.plot(kind="embedding")

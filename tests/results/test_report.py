@@ -18,6 +18,8 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
+from gpdsl.cli.plot import KINDS
+from gpdsl.results.pictures.plot import KINDS as PICTURES
 from gpdsl.results.report.report import advice, report
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
@@ -126,6 +128,26 @@ def test_it_is_written(fit: gpdsl.Fit, tmp_path: Path, capsys: pytest.CaptureFix
     assert "<td>where</td>" in (tmp_path / "r.html").read_text()
     assert main([*command, "--out", str(tmp_path / "r.pdf")]) == 1
     assert "expected a name ending in .html, got r.pdf" in capsys.readouterr().err
+
+
+def test_a_picture_is_drawn_from_the_command_line(
+    fit: gpdsl.Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit.save(tmp_path / "a.gpfit")
+    (tmp_path / "d.csv").write_text("where,n,y\n" + "\n".join(f"{x},1," for x in range(4)) + "\n")
+    command = ["plot", str(tmp_path / "a.gpfit"), "--data", str(tmp_path / "d.csv"), "--column", "x=where"]
+    assert main([*command, "--name", "y", "--out", str(tmp_path / "r.svg")]) == 0
+    assert "<svg" in (tmp_path / "r.svg").read_text()
+    assert main([*command[:2], "--kind", "bound", "--out", str(tmp_path / "b.png")]) == 0
+    assert (tmp_path / "b.png").read_bytes()[1:4] == b"PNG"
+    capsys.readouterr()
+    for words, said in (
+        (["--out", str(tmp_path / "r.html")], "expected a name ending in .png"),
+        (["--name", "z", "--out", str(tmp_path / "r.png")], "there is no 'z'; expected one of f, n, y"),
+    ):
+        assert main([*command, *words]) == 1
+        assert said in capsys.readouterr().err
+    assert set(KINDS) == set(PICTURES)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
