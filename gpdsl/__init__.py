@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpdsl.distributions import register_distribution
     from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry, umbridge
     from gpdsl.inference.engines import register_engine
-    from gpdsl.inference.inducing.registered import register_inducing
+    from gpdsl.inference.inducing.featured import register_inducing
     from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.program.tracing import register_kernel
@@ -48,7 +48,7 @@ _HOMES = {
     "register_distribution": "gpdsl.distributions",
     "register_engine": "gpdsl.inference.engines",
     "register_forward_model": "gpdsl.forward",
-    "register_inducing": "gpdsl.inference.inducing.registered",
+    "register_inducing": "gpdsl.inference.inducing.featured",
     "register_kernel": "gpdsl.program.tracing",
     "register_likelihood": "gpdsl.forward",
     "Fit": "gpdsl.results.fit",

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
-from gpdsl.language.calls import MADE, CallError, answering, path_of, spoken
-from gpdsl.language.fit_options import FitOptions, with_options
+from gpdsl.language.calls import MADE, CallError, FitOptions, answering, path_of, spoken, with_options
 from gpdsl.language.model import Declarations
 from gpdsl.language.source import shipped
 from gpdsl.language.used import PathLike, Reach, read_model
 from gpdsl.symbolic.checking import compile_checked
 
 if TYPE_CHECKING:
-    from gpdsl.inference.monitor import Report as Progress
+    from gpdsl.inference.problem import Report as Progress
     from gpdsl.language.warnings import Report
     from gpdsl.program.standardise import Asked
     from gpdsl.results.fit import Fit

@@ -63,7 +63,7 @@ def _typed(context: Any) -> str:
 def suggested(text: str, line: int, column: int) -> list[tuple[str, str]]:
     """Words for a place in a cell, both from 0, with their sorts; none where the cell is no model."""
     from gpdsl.lsp.completion import complete
-    from gpdsl.lsp.reading import read
+    from gpdsl.lsp.occurrences import read
 
     first, _, rest = text.partition("\n")
     if not first.startswith(f"%%{MAGIC}") or line < 1:

@@ -15,7 +15,7 @@ import numpy as np
 
 import gpdsl
 from gpdsl.distributions import ways, wrong
-from gpdsl.inference.inducing.registered import kernels_of
+from gpdsl.inference.inducing.featured import kernels_of
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.language.vocabulary import KERNELS

@@ -46,8 +46,8 @@ def _forget() -> Iterator[None]:
     yield
     due = next(_MODULES) % FORGET_AFTER == 0 or _mapped() > MOST_MAPPED
     if due and (jax := sys.modules.get("jax")):
-        if reuse := sys.modules.get("gpdsl.program.reuse"):
-            reuse.forget()
+        if kept := sys.modules.get("gpdsl.program.kept"):
+            kept.forget()
         jax.clear_caches()
         gc.unfreeze()
         gc.collect()

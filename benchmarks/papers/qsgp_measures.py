@@ -64,8 +64,8 @@ def _variance(rows: dict[str, np.ndarray], rank: int, draws: int = 1000, size: i
     import jax
     import jax.numpy as jnp
 
-    from gpdsl.inference.quadruply_stochastic.features import fourier_features
     from gpdsl.inference.quadruply_stochastic.sampled import support_at
+    from gpdsl.inference.quadruply_stochastic.weights import fourier_features
     from gpdsl.program.cache import jit
 
     some = {name: values[:1000] for name, values in rows.items()}
@@ -137,8 +137,7 @@ def _cost(m: int, n: int, sums: str, seconds: float = 20.0) -> list[float]:
     import jax.numpy as jnp
 
     from gpdsl.inference.quadruply_stochastic import engine
-    from gpdsl.inference.quadruply_stochastic.features import fourier_features
-    from gpdsl.inference.quadruply_stochastic.weights import start_weights
+    from gpdsl.inference.quadruply_stochastic.weights import fourier_features, start_weights
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 8)).astype(np.float32)
@@ -161,9 +160,8 @@ def _problem(text: str, rows: dict[str, Any], options: dict[str, Any]) -> Any:
     """What the engine is given, by the parts of `infer`."""
     import jax.numpy as jnp
 
-    from gpdsl.inference.monitor import Monitor
     from gpdsl.inference.plan.planning import plan
-    from gpdsl.inference.problem import Problem, as_arrays
+    from gpdsl.inference.problem import Monitor, Problem, as_arrays
     from gpdsl.program.program import make_rows
     from gpdsl.results.fitting import prepare
 

@@ -19,14 +19,13 @@ from gpdsl.calibration.calibration import Calibration
 from gpdsl.errors import GpdslError, GpdslWarning, described, quoted
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.watch import Watch, watching
-from gpdsl.language.calls import answering
-from gpdsl.language.fit_options import FitOptions, with_options
+from gpdsl.language.calls import FitOptions, answering, with_options
 from gpdsl.language.model import Declarations
 from gpdsl.language.takes import Whole
 from gpdsl.language.used import called_in
 from gpdsl.model import Model
-from gpdsl.results.progress import SECONDS_BETWEEN_LINES, duration
-from gpdsl.results.shares import falls_below
+from gpdsl.results.checkpoint import SECONDS_BETWEEN_LINES, duration
+from gpdsl.results.draws import falls_below
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:

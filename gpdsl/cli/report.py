@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page."""
     check_writable("--out", arguments.out)
 
-    from gpdsl.results.report.report import write_report
+    from gpdsl.results.report import write_report
 
     fit, data = seen(arguments)
     write_report(fit, Path(arguments.out), data)

@@ -15,12 +15,22 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import plural, quoted
-from gpdsl.forward.backend import LONGEST_WAIT, Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import MissingExtra, UnknownExecutor
 from gpdsl.forward.processes import Processes
 from gpdsl.forward.threads import Futures, Threads, Window, gone
-from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, fault_of, take
+from gpdsl.forward.work import (
+    LONGEST_WAIT,
+    Answer,
+    Backend,
+    Fault,
+    Job,
+    Pieces,
+    evaluate,
+    evaluate_packed,
+    fault_of,
+    take,
+)
 
 # Dask distributed: a cluster of this machine, started at the first call, or a scheduler that has many.
 #

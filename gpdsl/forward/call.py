@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.forward.backend import Job
 from gpdsl.forward.errors import (
     Failed,
     FailedTogether,
@@ -32,7 +31,7 @@ from gpdsl.forward.errors import (
 )
 from gpdsl.forward.mistakes import AllFailed, BadCache, Gone, TimedOut, WorkerDied
 from gpdsl.forward.registry import ForwardModel
-from gpdsl.forward.work import Answer, Fault, take
+from gpdsl.forward.work import Answer, Fault, Job, take
 
 # Evaluations kept in a file between runs: one SQLite table, keyed by the function and the inputs of a row.
 #

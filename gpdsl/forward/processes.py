@@ -23,15 +23,17 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import plural
-from gpdsl.forward.backend import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import CannotTravel, NoWorkers
 from gpdsl.forward.work import (
     BROKEN,
     Answer,
+    Backend,
     Fault,
+    Job,
     NotPortable,
     Packed,
+    Pieces,
     even,
     limit_waits,
     packed_function,

@@ -12,7 +12,6 @@ import numpy as np
 
 from gpdsl.errors import plural
 from gpdsl.forward.accounting import Accounting
-from gpdsl.forward.backend import Backend, Job
 from gpdsl.forward.backends import Here, backend_of
 from gpdsl.forward.errors import (
     ForwardModelError,
@@ -27,6 +26,7 @@ from gpdsl.forward.errors import (
     WrongSort,
 )
 from gpdsl.forward.mistakes import BadTimeout
+from gpdsl.forward.work import Backend, Job
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpdsl.errors import quoted
-from gpdsl.forward.backend import LONGEST_WAIT
-from gpdsl.forward.work import Unreachable
+from gpdsl.forward.work import LONGEST_WAIT, Unreachable
 
 # Sockets whose waits all end at one moment: a partner that sends a byte now and then gains no time by it.
 

@@ -17,8 +17,19 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import plural, quoted
-from gpdsl.forward.backend import Backend, Job, Pieces
-from gpdsl.forward.work import Answer, Fault, evaluate, evaluate_packed, even, fault_of, stops, take
+from gpdsl.forward.work import (
+    Answer,
+    Backend,
+    Fault,
+    Job,
+    Pieces,
+    evaluate,
+    evaluate_packed,
+    even,
+    fault_of,
+    stops,
+    take,
+)
 
 MOST_GIVEN_UP = 32
 """Threads that may hang at the same time in one batch."""

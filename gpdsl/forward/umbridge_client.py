@@ -17,7 +17,6 @@ from typing import Any, Unpack
 import numpy as np
 
 from gpdsl.errors import GpdslWarning, described, quoted
-from gpdsl.forward.backend import Backend, Job, Pieces
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import BadServer, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
@@ -32,7 +31,7 @@ from gpdsl.forward.session import (
     check_address,
 )
 from gpdsl.forward.threads import Threads
-from gpdsl.forward.work import Unreachable, stops, take
+from gpdsl.forward.work import Backend, Job, Pieces, Unreachable, stops, take
 
 DEFAULT_SECONDS = 60.0
 LANES = 4

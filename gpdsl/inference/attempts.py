@@ -18,7 +18,7 @@ from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.sides import SEVERAL, rows_have_peaks
 from gpdsl.inference.unrelated_rows import best_levels, missing_level, value_of_nothing
-from gpdsl.program.groups import Group, columns_of, kernel_values
+from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.starts import loadings
 from gpdsl.symbolic.concavity import log_concavity
@@ -84,8 +84,8 @@ def exchangeable(problem: Problem) -> bool:
 
 def _alike(problem: Problem, group: Group) -> bool:
     """Whether two declared latents of a group start with the same kernel."""
-    program, points = problem.program, columns_of(group, problem.program.translator)
-    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(problem.parameters), points)
+    program = problem.program
+    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(problem.parameters))
     arguments = [np.asarray(a, float).reshape(group.factors, -1) for a in kernel.arguments]
     numbers = np.concatenate([np.asarray(kernel.scale, float)[:, None], *_per_latent(arguments, group.size)], axis=1)
     declared = np.repeat(np.arange(len(group.members)), [member.count for member in group.members])

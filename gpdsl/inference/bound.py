@@ -22,7 +22,7 @@ from gpdsl.inference.posteriors.features import (
     row_features,
     sparse_features,
 )
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
@@ -68,7 +68,7 @@ def views(
     """Kernel numbers, factors and features of every group. `parameters` are constrained."""
     found = []
     for group, functionals in zip(program.groups, inducing, strict=True):
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
+        kernel = kernel_values(program.evaluator, group, parameters)
         if group.per_row:
             found.append(GroupView(group, kernel, row_features(rows, kernel.scale.dtype)))
             continue

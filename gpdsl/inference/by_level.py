@@ -20,7 +20,7 @@ from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.exact.parts import SMALL, Part, batched, falls_apart, together
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.exact.whitening import Whitened, functionals, signal_covariance
+from gpdsl.inference.exact.system import Whitened, functionals, signal_covariance
 from gpdsl.inference.plan.options import Options, decide
 from gpdsl.inference.posteriors.family import parse_family
 from gpdsl.inference.problem import Problem, Result, as_numpy
@@ -246,7 +246,7 @@ def plan_by_level(program: Program, data: Data, options: Options, _: Start | Non
         return None
     posterior = "coupled" if afforded[0][0] else "full"
     decided = replace(options, inducing=0, batch=0, posterior=posterior, optimizer="natural")
-    choice = decide(decided, data.rows, opaque=False, sampled=False)
+    choice = decide(decided, data.rows, opaque=False)
     reasons = {
         "posterior": "rows that share no level of a label are independent: each set of them is a small matrix",
         "optimizer": "natural gradients for q, L-BFGS for the rest",

@@ -82,7 +82,7 @@ def _kernel_trouble(
 ) -> str | None:
     """The first covariance matrix of a group without a Cholesky factor in this precision, and the likely cause."""
     names = ", ".join(f"`{name}`" for name in group.names)
-    kernel = kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
+    kernel = kernel_values(program.evaluator, group, parameters)
     scale = np.asarray(kernel.scale, float)
     if not np.all(np.isfinite(scale)) or np.any(scale < 0):
         return f"the variance of latent {names} is {scale.min():.3g}.\n  help: a factor of a kernel must stay positive"

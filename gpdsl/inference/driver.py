@@ -19,9 +19,8 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError, described, quoted
 from gpdsl.inference.bound import Layout, elbo
 from gpdsl.inference.integrated import Profiled
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.problem import Problem, Result
+from gpdsl.inference.problem import Monitor, Problem, Result
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program

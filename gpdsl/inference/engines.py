@@ -18,7 +18,7 @@ from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.exact.gridded import Gridded
 from gpdsl.inference.exact.predictive import Exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
-from gpdsl.inference.fields.posterior import OverFields
+from gpdsl.inference.fields.plan import OverFields
 from gpdsl.inference.inducing.start import start_inducing
 from gpdsl.inference.layered.planning import plan_layered
 from gpdsl.inference.layered.predictive import Layered
@@ -28,7 +28,7 @@ from gpdsl.inference.natural.profiled import ProfiledSearch, SitesProfile
 from gpdsl.inference.opaque.budget import is_simulated
 from gpdsl.inference.opaque.simulated import Rounds
 from gpdsl.inference.opaque.stochastic import StochasticSearch
-from gpdsl.inference.over_parameters.profile import ParametersProfile
+from gpdsl.inference.over_parameters.engine import ParametersProfile
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import decided
 from gpdsl.inference.plan.refusals import of_parameters, refuse_together
@@ -148,7 +148,7 @@ def _plan_registered(
         raise GpdslError(f"engine = {engine.name} does not cover this fit: {reason}")
     posterior = "coupled" if program.mixing else "full"
     plain = replace(options, engine="vi", inducing=0, batch=0, posterior=posterior, optimizer="natural")
-    choice = decide(plain, data.rows, opaque=False, sampled=program.sampled)
+    choice = decide(plain, data.rows, opaque=False)
     inducing, _ = start_inducing(training(program, dense=True), data, choice, options.seed, options.dtype)
     reasons = {"posterior": f"engine = {engine.name}"}
     return Plan(replace(choice, optimizer=engine.name, reasons=reasons), Layout(Full(), True), inducing, engine)

@@ -15,13 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import views
-from gpdsl.inference.carrying import carry
 from gpdsl.inference.estimators.expected_log_likelihood import can_be_quick, quadrature_errors, quick_errors
 from gpdsl.inference.posteriors.coupled import marginals_of
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
-from gpdsl.inference.warm import Start
-from gpdsl.kernels.functionals import every_point
+from gpdsl.inference.warm import Start, carry
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.fine_quadrature import may_be_steep
@@ -126,7 +124,7 @@ def prior_widths(problem: Problem, parameters: Mapping[str, Array], rows: Rows) 
     program, variances = problem.program, []
     for group in program.groups:
         at = None if group.per_row else functionals_at(group, group.readings.all, rows)
-        kernel = kernel_values(program.evaluator, group, parameters, 1 if at is None else every_point(at).shape[-1])
+        kernel = kernel_values(program.evaluator, group, parameters)
         unit = 1.0 if at is None else jnp.max(prior_variances(group, kernel, at), axis=-1)
         variances.append(jnp.tile(kernel.scale * unit, len(group.readings.all)))
     return jnp.sqrt(jnp.concatenate(variances)).astype(problem.options.dtype)

@@ -14,8 +14,7 @@ from gpdsl.data import Data
 from gpdsl.data.table import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.inference.attempts import attempt
-from gpdsl.inference.blocks import shards_for
-from gpdsl.inference.carrying import carry
+from gpdsl.inference.blocks import first_again, shards_for, unobserved_after
 from gpdsl.inference.diagnosis import diagnose
 from gpdsl.inference.driver import Keep, Plan
 from gpdsl.inference.engines import NATURAL, plan
@@ -25,15 +24,15 @@ from gpdsl.inference.layered.shallow import from_the_last_layer
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import explain_chains, of_search
 from gpdsl.inference.mixtures import attempt_mixture, exact_parameters
-from gpdsl.inference.monitor import Monitor, Report
+from gpdsl.inference.natural.row_space import in_row_space
 from gpdsl.inference.over_parameters.engine import explain_gaussian
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import trained
-from gpdsl.inference.problem import Problem, Result, as_arrays
-from gpdsl.inference.round_rows import filled_up, of_first
+from gpdsl.inference.problem import Monitor, Problem, Report, Result, as_arrays
 from gpdsl.inference.sides import from_all_sides
-from gpdsl.inference.warm import Start, check_start
+from gpdsl.inference.warm import Start, carry, check_start
+from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.white import notes_on_white
@@ -138,3 +137,38 @@ def explained(program: Program, data: Data, options: Options) -> str:
     if options.engine == "mcmc":
         return text + explain_chains(program, options, data.rows)
     return text + explain_gaussian(program) if options.parameters == "gaussian" else text
+
+
+# Dense fits of nearly as many rows share their programs: rows in which nothing is observed fill them up.
+#
+# Compiling takes longer than such a fit, and the folds of a cross-validation differ by a row. Copies of the first come
+# last, and nothing is observed in them: q is the prior's there given the others, and says nothing of these. What a
+# result holds of the first rows is what it would hold without the copies.
+
+EACH = 16
+"""Rows are filled up to a multiple of so many."""
+
+LEAST, FEW = 128, 2000
+"""Rows below which so many more would be a tenth of them, and above which no program takes as long as its runs."""
+
+
+def filled_up(problem: Problem) -> Problem:
+    """The problem with more rows, where it is one whose programs depend on how many there are; else as it is."""
+    more = -problem.count % EACH
+    plain = all(isinstance(each, Values) and len(each) == problem.count for each in problem.inducing)
+    fits = LEAST <= problem.count <= FEW and plain and not problem.program.sampled and in_row_space(problem)
+    if not more or not fits:
+        return problem
+    longer = unobserved_after(problem.rows, more), first_again(problem.inducing, more)
+    rows, inducing = as_arrays(longer, problem.options.dtype)
+    return replace(problem, rows=rows, count=problem.count + more, inducing=inducing)
+
+
+def of_first(result: Result, rows: int) -> Result:
+    """What a result says of the first rows, which the later ones have not touched."""
+
+    def first(tree: Any) -> Any:
+        return jax.tree.map(lambda a: np.asarray(a)[:rows], tree)
+
+    posterior = [replace(q, mean=q.mean[..., :rows], root=q.root[..., :rows, :rows]) for q in result.posterior]
+    return replace(result, inducing=first(result.inducing), posterior=posterior, sites=first(result.sites))

@@ -16,9 +16,8 @@ from jaxtyping import Array, Float, Int, Shaped
 from gpdsl.inference.ascent.lbfgs import flat, unflat
 from gpdsl.inference.log_joint import at_places, log_prior, log_volume, vectorised
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays
 from gpdsl.inference.proposals import (
     WIDER,
     Kernels,
@@ -31,10 +30,10 @@ from gpdsl.inference.proposals import (
     over_prior,
     points_of,
     reach,
+    smoothed,
     tops_along,
     uniform_points,
 )
-from gpdsl.inference.smoothing import smoothed
 from gpdsl.program.program import Program
 
 # The evidence as a function of the learnt parameters alone, as an engine computes it: what integration explores.

@@ -15,7 +15,7 @@ from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope, observed_mask
@@ -147,7 +147,7 @@ def _variances(problem: Problem, _: Any) -> Callable[..., Float[Array, " columns
     def compute(learnt: Mapping[str, Array], inducing: Sequence[Functionals]) -> Float[Array, " columns"]:
         parameters, found = program.parameters.constrain(learnt), []
         for group, points in zip(program.groups, inducing, strict=True):
-            kernel = kernel_values(program.evaluator, group, parameters, every_point(points).shape[-1])
+            kernel = kernel_values(program.evaluator, group, parameters)
             unit = 0.0 if group.per_row else jnp.mean(prior_variances(group, kernel, points), axis=1)
             found.append(jnp.tile(kernel.scale * unit, len(group.readings.all)))
         return jnp.concatenate(found)

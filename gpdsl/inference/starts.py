@@ -13,7 +13,7 @@ from gpdsl.inference.posteriors.features import factorise
 from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.warm import near, site_start
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.rows import Rows
@@ -64,8 +64,7 @@ def _factor(problem: Problem, place: int) -> np.ndarray:
 
     def compute(parameters: dict[str, Array], functionals: Functionals) -> Array:
         group, program = problem.program.groups[place], problem.program
-        width = every_point(functionals).shape[-1]
-        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(parameters), width)
+        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(parameters))
         return factorise(group, kernel, functionals, problem.jitter)
 
     return np.asarray(jit(compute)(problem.parameters, problem.inducing[place]))
@@ -126,7 +125,7 @@ def _leading(problem: Problem, parameters: dict[str, Array], inducing: list) -> 
         if group.per_row:
             found.append(None)
             continue
-        kernel = kernel_values(program.evaluator, group, constrained, every_point(functionals).shape[-1])
+        kernel = kernel_values(program.evaluator, group, constrained)
         factor = factorise(group, kernel, functionals, problem.jitter)
         found.append(APART * principal(factor))
     return found

@@ -192,7 +192,7 @@ class SummedSearch:
 
 def _add_up(program: Program, output: str, learnt: Learnt, inducing: list[Any], rows: Rows) -> Sums:
     (group,), (features,) = program.groups, inducing
-    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt), features.points.shape[-1])
+    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
     functions = basis(group.form, [a[0] for a in kernel.arguments], features).functions
     points, y, seen = stack_inputs(group.inputs, rows), rows.outputs[output], rows.observed[output]
     seen = seen.astype(y.dtype)
@@ -220,7 +220,7 @@ def _bound(
     """The bound with the log priors, and mean and root of q of the whitened values."""
     (group,), (features,) = program.groups, inducing
     parameters = program.parameters.constrain(learnt)
-    kernel = kernel_values(program.evaluator, group, parameters, features.points.shape[-1])
+    kernel = kernel_values(program.evaluator, group, parameters)
     arguments = [a[0] for a in kernel.arguments]
     slope, shift, noise, mean = (
         jnp.asarray(program.evaluator(each, Scope(parameters, Rows({}, {}, {})), ()), kernel.scale.dtype)

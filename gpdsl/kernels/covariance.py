@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.kernels import families
 from gpdsl.kernels.columns import selected
-from gpdsl.kernels.combined import Known, combined_covariance, combined_variance
+from gpdsl.kernels.combined import Known, combined_covariance, combined_variance, integrated
 from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, count
 from gpdsl.kernels.formula import formula_covariance, formula_variance, mean_over_pairs, mean_within, patches_of
 from gpdsl.kernels.fourier import Basis
@@ -29,7 +29,6 @@ from gpdsl.kernels.functionals import (
     Values,
     squared_distance,
 )
-from gpdsl.kernels.integrals import integrated
 from gpdsl.kernels.interdomain import between, features_of
 
 # Matérn profiles as functions of the scaled square s = 2 nu r^2, with derivatives that are right at s = 0.

@@ -39,7 +39,7 @@ def profile(expression: sp.Expr, numbers: Mapping[str, Array], squares: Array, s
     if signed is not None and is_even(expression):
         return evaluate(expression, lambda s: signed if s == DISTANCE else numbers[s.name])
     names = tuple(numbers)
-    return _with_root(expression, at_zero(expression, DISTANCE), names)(squares, *numbers.values())
+    return _with_root(expression, at_zero(expression), names)(squares, *numbers.values())
 
 
 @functools.lru_cache(maxsize=512)
@@ -106,7 +106,7 @@ def derivative(expression: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
     slope = change / (2 * DISTANCE)
     if sp.count_ops(slope) <= MAX_SIMPLIFIED:
         slope = sp.expand(slope)
-    limit = at_zero(slope, DISTANCE)
+    limit = at_zero(slope)
     return slope, sp.Integer(0) if limit is None else limit
 
 
@@ -145,7 +145,7 @@ def formula_variance(formula: Formula, parameters: Sequence[Array], a: Points) -
         formula = _met(formula)
         numbers, inside, a = _at_one_level(formula, numbers, a)
     if formula.radial:
-        value = evaluate(at_zero(formula.expression, DISTANCE), lambda s: _number(s, numbers))
+        value = evaluate(at_zero(formula.expression), lambda s: _number(s, numbers))
     else:
         value = _meeting(formula, numbers, inside, a)
     return jnp.broadcast_to(jnp.asarray(value, a.dtype), a.shape[:1])
@@ -245,7 +245,7 @@ def _reduce(reduced: Reduced, formula: Formula, numbers: Numbers, a: Points, b: 
     terms = _products(reduced, formula)
     # What only multiplies its points loses no digits in a matrix product; a squared difference may.
     if terms is not None and (columns > DIRECT_COLUMNS or all(i and j for i, j, _ in terms)):
-        return sum(_matrix_product(term, formula, numbers, a, b) for term in terms)  # type: ignore[return-value]
+        return sum(_matrix_product(term, numbers, a, b) for term in terms)  # type: ignore[return-value]
     vectors = {name: value for name, value in numbers.items() if value.ndim in (1, 3)}
     if columns <= MOST_UNROLLED:
         each = [
@@ -291,7 +291,7 @@ def _polynomial_terms(reduced: Reduced, points: tuple[sp.Symbol, ...]) -> tuple[
     return tuple((i, j, c) for (i, j), c in terms) if len(terms) <= 12 else None
 
 
-def _matrix_product(term: Term, formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
+def _matrix_product(term: Term, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
     """The sum over columns of coefficient a^i b^j, for every pair of points."""
     i, j, coefficient = term
     weight = jnp.broadcast_to(jnp.asarray(evaluate(coefficient, lambda s: _number(s, numbers)), a.dtype), a.shape[1:])

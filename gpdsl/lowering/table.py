@@ -14,7 +14,7 @@ import sympy as sp
 from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from jaxtyping import Array, Float
 
-from gpdsl.lowering import gammas, tails
+from gpdsl.lowering import tails
 from gpdsl.lowering.tails import mills
 from gpdsl.symbolic import conditions as c
 from gpdsl.symbolic import functions as f
@@ -50,9 +50,9 @@ TABLE: dict[type, Callable[..., Array]] = {
     sp.atanh: jnp.arctanh,
     sp.erf: erf,
     f.lgamma: gammaln,
-    f.times_log: gammas.times_log,
-    f.log_rising: gammas.log_rising,
-    f.log_beta: gammas.log_beta,
+    f.times_log: tails.times_log,
+    f.log_rising: tails.log_rising,
+    f.log_beta: tails.log_beta,
     f.absolute: jnp.abs,
     sp.Abs: jnp.abs,
     sp.sign: jnp.sign,

@@ -1,5 +1,5 @@
 """The language server: what an editor asks about a `.gpm` text, answered from its syntax tree and its checked model.
 
-`reading` makes a `Document` of a text, broken or not; `hover`, `completion`, `naming` and `problems` answer from it in
-lines and columns; `server` speaks the protocol over them and is the only file that needs pygls.
+`occurrences` makes a `Document` of a text, broken or not, and says where names stand in it; `completion` says what
+could stand at a place and what does; `server` speaks the protocol over them and is the only file that needs pygls.
 """

@@ -1,4 +1,4 @@
-"""The language server: requests of the protocol in, answers of `hover`, `completion`, `naming` and `problems` out."""
+"""The language server: requests of the protocol in, answers of `occurrences` and `completion` out."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.errors import Mistake
 from gpdsl.language.source import Span
 from gpdsl.language.used import NOWHERE, Reach, read_model
-from gpdsl.lsp import naming
-from gpdsl.lsp.completion import Suggestion, complete
-from gpdsl.lsp.hover import hover
-from gpdsl.lsp.reading import Document, gathered, read
+from gpdsl.lsp import occurrences
+from gpdsl.lsp.completion import Suggestion, complete, hover
+from gpdsl.lsp.occurrences import Document, gathered, read
 
 # The protocol of editors, where a message makes no sense: it has an answer all the same.
 
@@ -282,26 +281,26 @@ def _item(suggestion: Suggestion) -> lsp.CompletionItem:
 def _definition(server: Server, params: lsp.DefinitionParams) -> list[lsp.Location]:
     uri = params.text_document.uri
     document, line, column = server.place(uri, params.position)
-    return server.locations(uri, document, naming.definition(document, line, column))
+    return server.locations(uri, document, occurrences.definition(document, line, column))
 
 
 def _references(server: Server, params: lsp.ReferenceParams) -> list[lsp.Location]:
     uri = params.text_document.uri
     document, line, column = server.place(uri, params.position)
-    spans = naming.references(document, line, column, params.context.include_declaration)
+    spans = occurrences.references(document, line, column, params.context.include_declaration)
     return server.locations(uri, document, spans)
 
 
 def _highlights(server: Server, params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight]:
     document, line, column = server.place(params.text_document.uri, params.position)
-    spans = filter(document.source.is_own, naming.references(document, line, column))
+    spans = filter(document.source.is_own, occurrences.references(document, line, column))
     return [lsp.DocumentHighlight(server.range(document, span)) for span in spans]
 
 
 def _prepare_rename(server: Server, params: lsp.PrepareRenameParams) -> lsp.PrepareRenamePlaceholder:
     document, line, column = server.place(params.text_document.uri, params.position)
     try:
-        place = naming.renameable(document, line, column)
+        place = occurrences.renameable(document, line, column)
     except GpdslError as error:
         raise JsonRpcInvalidRequest(str(error)) from error
     return lsp.PrepareRenamePlaceholder(server.range(document, place.span), place.name)
@@ -311,7 +310,7 @@ def _rename(server: Server, params: lsp.RenameParams) -> lsp.WorkspaceEdit:
     uri = params.text_document.uri
     document, line, column = server.place(uri, params.position)
     try:
-        spans = naming.rename(document, line, column, params.new_name)
+        spans = occurrences.rename(document, line, column, params.new_name)
     except GpdslError as error:
         raise JsonRpcInvalidRequest(str(error)) from error
     return lsp.WorkspaceEdit({uri: [lsp.TextEdit(server.range(document, span), params.new_name) for span in spans]})

@@ -13,16 +13,15 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
+from gpdsl.kernels.combined import FINE
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Combination, Derivatives, Elementary, Functionals, Integrals, Values, stacked
-from gpdsl.kernels.integrals import FINE
 from gpdsl.kernels.numerics import cholesky
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, Member, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, row_count
-from gpdsl.symbolic.readings import Reading, split_levels
-from gpdsl.symbolic.reduced import level_of
+from gpdsl.symbolic.readings import Reading, level_of, split_levels
 from gpdsl.symbolic.translate import Environment, Ref, Translator, axis_key
 
 
@@ -182,7 +181,7 @@ def roots(program: Program, parameters: Mapping[str, Array], jitter: Array | flo
     found: Roots = []
     for group in program.groups:
         points = jnp.asarray(points_of(program.declarations, group))
-        values = kernel_values(program.evaluator, group, parameters, points.shape[1])
+        values = kernel_values(program.evaluator, group, parameters)
         at = Values(points.astype(values.scale.dtype))
         factors = [
             cholesky(covariance(group.form, [a[k] for a in values.arguments], at), jitter) for k in range(group.factors)

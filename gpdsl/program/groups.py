@@ -316,9 +316,7 @@ def _shared(translator: Translator, members: Sequence[Member]) -> bool:
     )
 
 
-def kernel_values(
-    evaluator: RowEvaluator, group: Group, parameters: Mapping[str, Array], columns_in: int
-) -> KernelValues:
+def kernel_values(evaluator: RowEvaluator, group: Group, parameters: Mapping[str, Array]) -> KernelValues:
     """Evaluate the kernel parameters of a group at these (constrained) parameter values."""
     scope = Scope(parameters, Rows({}, {}, {}))
     scales = [_per_element(evaluator, mem, mem.kernel.factors, scope) for mem in group.members]

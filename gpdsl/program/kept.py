@@ -1,8 +1,9 @@
-"""Whole programs kept on disk: the next process loads one by what it was made from, and neither traces nor compiles it.
+"""Compiled programs that are used again: by the fits of one process, and from a folder by the next one.
 
-Tracing and lowering a small program takes longer than loading its machine code. What it was made from is told by a
-digest of the key that it has within a process (`reuse`), of the sources of gpdsl, of the versions of what compiles, and
-of what they are told. A key with something in it that another process may mean something else by has none.
+Tracing and lowering a small program takes longer than loading its machine code. What one on disk was made from is told
+by a digest of the key that it has within a process (`identity`), of the sources of gpdsl, of the versions of what
+compiles, and of what they are told. A key with something in it that another process may mean something else by has
+none.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import pickle
 import platform
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +34,87 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import gpdsl
 from gpdsl.program import cache as caching
-from gpdsl.program import reuse
 from gpdsl.program.cache import asks_for_brief, jit, says_no
-from gpdsl.program.reuse import Named, Unique, shapes_of
 from gpdsl.replacing import replacing
+
+# Compiled programs that the fits of one process share: those of one model and options, on other rows of the shapes.
+#
+# Tracing a small program takes longer than all its runs. It is found again by everything it was made from, compared
+# value by value, so that what makes it must get nothing else: no rows, no starts (`Problem.shared`).
+
+KEPT = 256
+"""Programs kept; of more, those go that have not been asked for the longest."""
+
+_programs: OrderedDict[Hashable, Callable[..., Any]] = OrderedDict()
+
+
+names_are_kept = True
+"""Whether names mean in this process what they mean in every other."""
+
+
+class Named(NamedTuple):
+    """What an identity says of a function."""
+
+    module: str
+    name: str
+
+
+class Unique(Exception):
+    """Something that cannot be compared with what another program was made from."""
+
+
+def reused(key: Hashable, compiled: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """The program of this key, compiled when there is none."""
+    if key not in _programs:
+        _programs[key] = compiled()
+    _programs.move_to_end(key)
+    while len(_programs) > KEPT:
+        _programs.popitem(last=False)
+    return _programs[key]
+
+
+def forget() -> None:
+    """Let go of all programs: what some were made from has another meaning now under the same name."""
+    global names_are_kept
+    names_are_kept = False
+    _programs.clear()
+
+
+def shapes_of(arguments: Any) -> Hashable:
+    """Structure, shapes and types of arguments, all that a compiled program knows of them."""
+    leaves, tree = jax.tree.flatten(arguments)
+    firm = np.ndarray, np.generic  # of a type that does not give way to others
+    weak = (getattr(leaf, "weak_type", False if isinstance(leaf, firm) else None) for leaf in leaves)
+    return tree, tuple(zip(map(np.shape, leaves), map(jnp.result_type, leaves), weak, strict=True))
+
+
+def identity(value: Any) -> Hashable:
+    """What two values have in common if, and only if, they are the same constants. Raises Unique for what has none.
+
+    Whatever has an `identity` of its own knows best. Functions are the same if they are one function of a module.
+    """
+    if value is None or isinstance(value, (str, bytes, int, float, complex, enum.Enum, sp.Basic, np.dtype, type)):
+        return type(value), value
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        array = np.asarray(value)
+        return array.shape, array.dtype.str, array.tobytes()
+    own = getattr(value, "identity", None)
+    if own is not None:
+        return own
+    if is_dataclass(value):
+        return type(value), tuple(identity(getattr(value, field.name)) for field in fields(value))
+    if isinstance(value, Mapping):
+        return tuple((identity(name), identity(each)) for name, each in value.items())
+    if isinstance(value, Set):
+        return frozenset(map(identity, value))
+    if isinstance(value, Sequence):
+        return type(value), tuple(map(identity, value))
+    if callable(value) and "<" not in getattr(value, "__qualname__", "<"):
+        return Named(value.__module__, value.__qualname__)
+    raise Unique(type(value).__name__)
+
+
+# Whole programs kept on disk: the next process loads one by what it was made from, and neither traces nor compiles it.
 
 VARIABLE = "GPDSL_TRACE"
 """The environment variable that asks each process to trace its programs itself."""
@@ -73,7 +153,7 @@ def kept(key: Hashable, arguments: Any, build: Callable[[], Callable[..., Any]])
 
 def on_use(key: Hashable, make: Callable[[], Callable[..., Any]], brief: bool = False) -> Callable[..., Any]:
     """The function that `make` gives, compiled when it is first called, for all in this process who give this key."""
-    return reuse.reused(key, lambda: _on_use(key, make(), brief))
+    return reused(key, lambda: _on_use(key, make(), brief))
 
 
 def _on_use(key: Hashable, function: Callable[..., Any], brief: bool) -> Callable[..., Any]:
@@ -128,7 +208,7 @@ def _path(key: Hashable) -> Path | None:
     """Where the program of a key is; None where none is kept."""
     folder = caching.folder
     alone = jax.default_backend() == "cpu" and jax.device_count() == 1
-    if folder is None or not alone or not reuse.names_are_kept or not says_no(os.environ.get(VARIABLE, "")):
+    if folder is None or not alone or not names_are_kept or not says_no(os.environ.get(VARIABLE, "")):
         return None
     digest = hashlib.sha256(_stamp())
     try:

@@ -16,7 +16,7 @@ from scipy.special import expit, ndtri, softmax
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.language.model import interval
-from gpdsl.program.reuse import identity
+from gpdsl.program.kept import identity
 from gpdsl.symbolic.density_mass import log_mass
 from gpdsl.symbolic.laws import Law, dirichlet, lkj, log_density
 from gpdsl.symbolic.likelihoods import law_of

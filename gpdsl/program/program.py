@@ -27,8 +27,8 @@ from gpdsl.program.groups import (
     read_more,
     reads_of,
 )
+from gpdsl.program.kept import Unique, identity
 from gpdsl.program.parameters import Parameters, Prior, make_parameters, priors_of
-from gpdsl.program.reuse import Unique, identity
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, refuse_outside
 from gpdsl.program.tracing import traced_functions
 from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
@@ -78,7 +78,7 @@ class Program:
 
     @cached_property
     def identity(self) -> Hashable:
-        """What tells programs apart (`reuse`). Raises Unique with opaque functions: they may change inside."""
+        """What tells programs apart (`kept`). Raises Unique with opaque functions: they may change inside."""
         if self.externals:
             raise Unique("opaque functions")
         derived = {"translator", "evaluator"}

@@ -19,7 +19,7 @@ from gpdsl.program.starts import tied
 from gpdsl.symbolic.dependence import kernel_expressions, origins, unobserved
 from gpdsl.symbolic.kernel_analysis import of_differences
 from gpdsl.symbolic.kernel_checks import formulas
-from gpdsl.symbolic.reduced import opaque_calls
+from gpdsl.symbolic.readings import opaque_calls
 from gpdsl.symbolic.translate import Translator
 
 Asked = bool | str | Collection[str] | Mapping[str, Sequence[Any] | None] | None

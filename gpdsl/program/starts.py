@@ -40,8 +40,8 @@ def start_from_data(
     units = {n: _scale_of(free, p, translator) for n, p in learnt.items()}
     scales = {n: _scale_of(rest, p, translator) for n, p in learnt.items()}
     rng = np.random.default_rng([seed, 15])
-    alternative = {n: _start(parameters, free, p, units[n], rng, known) for n, p in learnt.items()}
-    own = {n: _start(parameters, rest, p, scales[n], rng, known) for n, p in learnt.items() if n not in given}
+    alternative = {n: _start(parameters, free, p, units[n], rng) for n, p in learnt.items()}
+    own = {n: _start(parameters, rest, p, scales[n], rng) for n, p in learnt.items() if n not in given}
     chosen = {n: own.get(n, v) for n, v in parameters.initial.items()}
     drawn, elsewhere = free.loadings | free.frequencies, set(free.places)
     levels = tuple(n for n, p in learnt.items() if _is_level(p, drawn | elsewhere))
@@ -109,7 +109,7 @@ def _is_level(param: m.Param, drawn: Collection[str]) -> bool:
 
 
 def _start(
-    parameters: Parameters, scales: Scales, param: m.Param, logs: np.ndarray, rng: np.random.Generator, data: DataScales
+    parameters: Parameters, scales: Scales, param: m.Param, logs: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Where the data say that a parameter starts; where it would start anyway if they say nothing."""
     usual, name = parameters.initial[param.name], param.name

@@ -13,11 +13,11 @@ from scipy.special import ndtr, ndtri
 
 from gpdsl.data.bound import Standardised
 from gpdsl.program.cache import in_precision
+from gpdsl.results.draws import NoLawError, Shares
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import of_quantity
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.quantiles import invert, quantile_over
-from gpdsl.results.shares import NoLawError, Shares
 
 PROBITS = (-4.0, -3.0, -2.2, -1.6, -1.1, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.1, 1.6, 2.2, 3.0, 4.0)
 """Where distribution functions without a formula are known, in standard normal deviates around the one asked for."""

@@ -31,11 +31,10 @@ from gpdsl.program.cache import jit
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
-from gpdsl.results.draws import Draws, output_mean, row_by_row
+from gpdsl.results.draws import Draws, Shares, output_mean, row_by_row
 from gpdsl.results.levels import Unseen, in_levels, without_words
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.quantiles import sloped, where_reached
-from gpdsl.results.shares import Shares
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
 # The units of the names in a condition: those of the data wherever the model tells them.

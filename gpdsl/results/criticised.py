@@ -10,10 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     from gpdsl.results.criticism.checks import Check
     from gpdsl.results.criticism.finding import Diagnosis
-    from gpdsl.results.criticism.folds import CrossValidation
     from gpdsl.results.criticism.inspected import Inspection
     from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
     from gpdsl.results.criticism.reference import Distances
+    from gpdsl.results.criticism.without import CrossValidation
     from gpdsl.results.fit import Fit
 
 
@@ -50,7 +50,7 @@ class Criticised:
         where this one has ended, with its options and units and the parameters learnt anew. by: an input, or a column
         of the data, of which rows with the same value stay together. Raises GpdslError for other data.
         """
-        from gpdsl.results.criticism.folds import cross_validate
+        from gpdsl.results.criticism.without import cross_validate
 
         return cross_validate(cast("Fit", self), data, folds, by, seed)
 
@@ -69,7 +69,7 @@ class Criticised:
         times more, `ahead` by default; each predicts the rows of the `ahead` times that follow, one by one. by: the
         input or column that is the time. Fits are made as by `cross_validate` (Bürkner, Gabry and Vehtari 2020).
         """
-        from gpdsl.results.criticism.folds import leave_future_out
+        from gpdsl.results.criticism.without import leave_future_out
 
         return leave_future_out(cast("Fit", self), data, first, ahead, by, every)
 

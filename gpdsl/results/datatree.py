@@ -20,7 +20,7 @@ from gpdsl.results.draws import Together
 from gpdsl.results.levels import in_levels, in_words
 from gpdsl.results.named import check_draws
 from gpdsl.results.table import apart_from, default_names, predictable_outputs
-from gpdsl.symbolic.reduced import field_quantities
+from gpdsl.symbolic.readings import field_quantities
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree

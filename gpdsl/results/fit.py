@@ -77,7 +77,7 @@ class Shown:
 
         It needs no other file and no network. data: rows to compare with; without them what needs them is left out.
         """
-        from gpdsl.results.report.report import write_report
+        from gpdsl.results.report import write_report
 
         write_report(cast("Fit", self), path_of(path, "fit.report"), data)
 

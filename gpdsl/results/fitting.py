@@ -25,13 +25,12 @@ from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing, infer_tempered
 from gpdsl.inference.infer import explained
 from gpdsl.inference.integrated import integrated
-from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.opaque.budget import probe
 from gpdsl.inference.over_parameters.engine import gaussian
 from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options, settled
 from gpdsl.inference.plan.planning import trained
-from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.problem import Monitor, Report, Result, as_arrays
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
@@ -330,7 +329,7 @@ def progress_shown(wanted: bool | None, callback: Callable[[Report], None] | Non
         wanted = False
     if wanted is False:
         return nullcontext(callback)
-    from gpdsl.results.progress import PATIENCE, progress_bar
+    from gpdsl.results.checkpoint import PATIENCE, progress_bar
 
     return progress_bar(callback, 0.0 if wanted else PATIENCE)
 

@@ -25,7 +25,7 @@ from safetensors.numpy import save
 from gpdsl.data.bound import Standardised
 from gpdsl.errors import GpdslError, need
 from gpdsl.forward import ForwardModel, resolve
-from gpdsl.inference.inducing.registered import registered_features
+from gpdsl.inference.inducing.featured import registered_features
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
@@ -42,6 +42,8 @@ from gpdsl.results.criticism.inspected import Inspected, Inspection
 from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
 from gpdsl.results.verification import (
+    check_arrays,
+    check_fit,
     check_header,
     check_own,
     check_registered,
@@ -55,7 +57,6 @@ from gpdsl.results.verification import (
     read_source,
     read_usage,
 )
-from gpdsl.results.verified_arrays import check_arrays, check_fit
 
 FORMAT = 5
 SCALARS = ("jitter", "elbo", "elbo_se", "message", "rows", "seconds", "compile_seconds", "interrupted", "inducing_loss")

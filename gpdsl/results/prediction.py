@@ -31,14 +31,14 @@ from gpdsl.results.draws import (
     output_variance,
     row_by_row,
 )
-from gpdsl.results.existence import existing, said
 from gpdsl.results.levels import in_levels, levels_of
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
+from gpdsl.results.nodes import existing, said
 from gpdsl.results.quantiles import probabilities_of, quantile_of
 from gpdsl.results.scored import Scored
 from gpdsl.results.table import Total, ends_of, frame_of, html_of, total_of
 from gpdsl.shown import mimebundle
-from gpdsl.symbolic.reduced import field_quantities
+from gpdsl.symbolic.readings import field_quantities
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,10 +18,9 @@ from gpdsl.lowering.table import evaluate
 from gpdsl.program.cache import jit
 from gpdsl.results import conditional
 from gpdsl.results import expectation as ex
-from gpdsl.results.collapsed import collapsed
-from gpdsl.results.existence import degrees, existing, no_mean
+from gpdsl.results.conditional import collapsed
 from gpdsl.results.integrals import is_steep
-from gpdsl.results.nodes import SPREAD_STEPS, joint_weights, nodes_of, weighted_nodes
+from gpdsl.results.nodes import SPREAD_STEPS, degrees, existing, joint_weights, no_mean, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import Around, invert, of_normals
 from gpdsl.results.series import series_of
 from gpdsl.results.slopes import MANY, THIN, Smooth

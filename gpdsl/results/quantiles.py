@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from gpdsl.errors import GpdslError
 from gpdsl.program.cache import jit
-from gpdsl.program.reuse import reused
+from gpdsl.program.kept import reused
 from gpdsl.program.rows import Rows
 from gpdsl.results.cells import inverse
 from gpdsl.results.expectation import FEW, Beliefs

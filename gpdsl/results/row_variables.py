@@ -63,7 +63,7 @@ def row_variables(fit: Fit, data: Any) -> Mapping[str, RowVariable]:
         for place, group in enumerate(program.groups):
             if not group.per_row:
                 continue
-            scale = np.sqrt(np.asarray(kernel_values(program.evaluator, group, parameters, 0).scale))
+            scale = np.sqrt(np.asarray(kernel_values(program.evaluator, group, parameters).scale))
             prior = np.asarray(prior_means(program.evaluator, [group], parameters, rows, bound.rows))
             mean, variance = white(place)
             moments = prior + scale * mean, scale * np.sqrt(np.maximum(variance, 0.0))

@@ -13,11 +13,10 @@ from gpdsl.data.convert import from_object
 from gpdsl.data.values import Wrong, binary_values, numbers
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.program.cache import in_precision
-from gpdsl.results.draws import law_of_output, sizes_of
+from gpdsl.results.draws import NoLawError, Shares, falls_below, law_of_output, sizes_of
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import check_draws, is_output, of_output
 from gpdsl.results.predictive import Predictive
-from gpdsl.results.shares import NoLawError, Shares, falls_below
 from gpdsl.symbolic.terms import ObservationTerms
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward.server import Offered
 from gpdsl.language import model as m
 from gpdsl.results.fit import Fit
-from gpdsl.symbolic.reduced import field_quantities
+from gpdsl.symbolic.readings import field_quantities
 
 LOG_DENSITY = "log_density"
 

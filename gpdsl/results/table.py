@@ -21,7 +21,7 @@ from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
 from gpdsl.language.model import Declarations
 from gpdsl.results.levels import in_words
-from gpdsl.symbolic.reduced import field_quantities
+from gpdsl.symbolic.readings import field_quantities
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -14,19 +14,17 @@ from gpdsl.data.errors import DataError
 from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, call
 from gpdsl.forward.registry import per_field
+from gpdsl.kernels.combined import FINE
 from gpdsl.kernels.functionals import Values
-from gpdsl.kernels.integrals import FINE
 from gpdsl.language import model as m
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.program.parameters import make_parameters as starting_values
-from gpdsl.simulation.distributions import draw, draw_factor, draw_simplex, draw_vector
+from gpdsl.simulation.distributions import draw, draw_by_formula, draw_factor, draw_simplex, draw_vector, solve
 from gpdsl.simulation.errors import OpaqueDensity, WrongRequest
-from gpdsl.simulation.formulas import draw_by_formula, solve
 from gpdsl.simulation.interpreter import Interpreter, Key, Value
 from gpdsl.simulation.processes import JointDraws, functionals_at, functionals_of, own_values, points_of, processes_of
 from gpdsl.symbolic.conditions import HOLDS
-from gpdsl.symbolic.readings import split_levels
-from gpdsl.symbolic.reduced import field_calls
+from gpdsl.symbolic.readings import field_calls, split_levels
 from gpdsl.symbolic.translate import Translator, axis_key
 
 # Draws of outputs: the statement that observes an element, its distribution, the inverse of what is on its left.
@@ -290,7 +288,7 @@ def _from_prior(world: World, translator: Translator, param: m.Param) -> np.ndar
     many = world.with_inputs({})
     many.rows = TRIES
     if param.prior.name == "Dirichlet":
-        return draw_simplex(many, param, param.prior, generator, 1)[0]
+        return draw_simplex(many, param, param.prior, generator)
     if param.prior.name == "LKJ":
         return draw_factor(many, param, param.prior, generator)
     drawn = [

@@ -17,9 +17,8 @@ import sympy as sp
 from gpdsl.symbolic.conditions import choose, condition, equal, less, less_equal
 from gpdsl.symbolic.functions import log_ndtr, ndtr, sigmoid, softplus
 from gpdsl.symbolic.gaussian import Linear, linear
-from gpdsl.symbolic.kinks import bends, kinks
+from gpdsl.symbolic.kinks import CORNERS, bends, kinks
 from gpdsl.symbolic.numeric import Budget, NotPolynomial, degree_bound
-from gpdsl.symbolic.regions import CORNERS
 from gpdsl.symbolic.translate import Translator
 
 # How steep a smooth function of one latent is: where to look closely, and where Gauss–Hermite quadrature is exact.

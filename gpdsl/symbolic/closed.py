@@ -24,8 +24,8 @@ from gpdsl.symbolic.gaussian import (
     pull_exponentials,
     tilted_mean,
 )
+from gpdsl.symbolic.kinks import EVERYWHERE, Region, half_space, undecided, without_corners
 from gpdsl.symbolic.numeric import MAX_PRODUCTS, Budget, NotPolynomial, expand_about
-from gpdsl.symbolic.regions import EVERYWHERE, Region, half_space, undecided, without_corners
 
 # E[exp(linear) * polynomial] of Gaussians where a linear function w of them lies between two bounds.
 #

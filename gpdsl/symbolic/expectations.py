@@ -14,7 +14,7 @@ from gpdsl.symbolic.functions import floor, mills, ndtr
 from gpdsl.symbolic.joint import combined, correlated, joint_expectation
 from gpdsl.symbolic.kinks import jumps, refuse_quadrature
 from gpdsl.symbolic.numeric import written
-from gpdsl.symbolic.reduced import elements_of
+from gpdsl.symbolic.readings import elements_of
 from gpdsl.symbolic.translate import Translator
 
 SHOWN = 200

@@ -226,7 +226,7 @@ def _entry(d: m.Declarations, quantity: m.Input | m.Output) -> dict[str, Any]:
         "values": _values_wanted(d, quantity),
         "missing": not is_input,
         "varies": is_input and any(quantity.name in each.arguments for each in d.latents.values()),
-        "binds": _binds(d, quantity),
+        "binds": _binds(quantity),
     }
 
 
@@ -261,7 +261,7 @@ def _values_wanted(d: m.Declarations, quantity: m.Input | m.Output) -> str:
     return "any labels; those found are the levels" + (", in sorted order" if order else "")
 
 
-def _binds(d: m.Declarations, quantity: m.Input | m.Output) -> list[str]:
+def _binds(quantity: m.Input | m.Output) -> list[str]:
     """The sizes left free that this quantity determines."""
     axes = [*quantity.axes]
     if quantity.label is not None:

@@ -57,7 +57,7 @@ class KernelAnalysis:
     def variance(self) -> sp.Expr | None:
         """k(a, a), or None where no finite value is found."""
         if self.profile is not None:
-            found = at_zero(self.profile, DISTANCE)
+            found = at_zero(self.profile)
             return None if found is None else simplified(found)
         value = self.expression.subs(dict(zip(self.pair.b, self.pair.a, strict=True)), simultaneous=True)
         return None if value.has(sp.nan, sp.zoo) else simplified(value)

@@ -323,12 +323,12 @@ def _of_difference(expression: sp.Expr, a: sp.Symbol, b: sp.Symbol) -> sp.Expr |
     return None if b in shifted.free_symbols else shifted
 
 
-def at_zero(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr | None:
-    """The limit of an expression as `symbol` goes to zero, or None when there is none that is finite.
+def at_zero(expression: sp.Expr) -> sp.Expr | None:
+    """The limit of an expression as the distance goes to zero, or None when there is none that is finite.
 
     A few applications of l'Hôpital's rule, and no more: a limit that SymPy would search for may take for ever.
     """
-    zero = {symbol: sp.Integer(0)}
+    zero = {DISTANCE: sp.Integer(0)}
     value = at_values(expression, zero)
     if _finite(value):
         return value
@@ -343,7 +343,7 @@ def at_zero(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr | None:
             return top / bottom
         if top != 0:
             return None
-        above, below = sp.diff(above, symbol), sp.diff(below, symbol)
+        above, below = sp.diff(above, DISTANCE), sp.diff(below, DISTANCE)
     return None
 
 
@@ -354,7 +354,7 @@ def _finite(value: sp.Expr) -> bool:
 def diagonal(formula: Formula) -> sp.Expr | None:
     """The variance: the formula where its points meet, in the first of them; None when it is not finite there."""
     expression = formula.met(formula.expression)
-    return at_zero(expression, DISTANCE) if formula.radial else _meeting(formula, expression)
+    return at_zero(expression) if formula.radial else _meeting(formula, expression)
 
 
 def _meeting(formula: Formula, expression: sp.Expr) -> sp.Expr | None:

@@ -26,9 +26,9 @@ from gpdsl.symbolic.conditions import (
 )
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
-from gpdsl.symbolic.readings import OWN, reading, shown
-from gpdsl.symbolic.reduced import (
+from gpdsl.symbolic.readings import (
     LEVEL,
+    OWN,
     PREFIXED,
     Covariance,
     DefineFirst,
@@ -44,8 +44,10 @@ from gpdsl.symbolic.reduced import (
     gathered,
     is_level,
     level_of,
+    reading,
     reduced,
     shifted,
+    shown,
 )
 
 __all__ = ["Covariance", "Environment", "ExternalUse", "NeedsElements", "Position", "Ref", "Translator", "axis_key"]

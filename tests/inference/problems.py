@@ -10,8 +10,7 @@ import numpy as np
 
 import gpdsl
 from gpdsl.inference.engines import plan
-from gpdsl.inference.monitor import Monitor
-from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.problem import Monitor, Problem, as_arrays
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.program import make_rows
 from gpdsl.results.fitting import prepare

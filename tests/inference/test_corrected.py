@@ -11,7 +11,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.corrected import engine
 from gpdsl.inference.corrected.engine import KEPT, _chosen
-from gpdsl.inference.images import _generated
+from gpdsl.inference.log_joint import _generated
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
 Y = np.array([1.2, 0.9, 1.5, 1.1])

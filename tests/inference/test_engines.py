@@ -7,7 +7,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.monitor import Report
+from gpdsl.inference.problem import Report
 from gpdsl.program.cache import precision
 
 from .conftest import COUNTS, NOISY

@@ -12,7 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.fields.calls import _kernel
-from gpdsl.inference.fields.posterior import OverFields
+from gpdsl.inference.fields.plan import OverFields
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.evaluation import field_means, roots
 from gpdsl.program.program import make_rows

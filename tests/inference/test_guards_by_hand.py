@@ -67,7 +67,7 @@ def test_what_points_leave_open_is_never_below_nothing() -> None:
     x = np.linspace(0, 9, 50)
     problem = problem_of(text, {"x": x, "y": np.sin(x)}, inducing=30)
     group, at = problem.program.groups[0], Values(jnp.asarray(x[:, None]))
-    kernel = kernel_values(problem.program.evaluator, group, {}, 1)
+    kernel = kernel_values(problem.program.evaluator, group, {})
     features = sparse_features(group, kernel, at, at, factorise(group, kernel, at, 0.0))
     left = 1.0 - np.sum(np.asarray(features.phi) ** 2, axis=-1)
     assert np.min(left) < 0 and np.max(np.abs(left)) < 1e-10

@@ -6,8 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from gpdsl.inference.images import images_of
-from gpdsl.inference.log_joint import LogJoint
+from gpdsl.inference.log_joint import LogJoint, images_of
 from gpdsl.program.cache import precision
 from tests.inference.problems import problem_of
 

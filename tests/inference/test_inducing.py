@@ -136,7 +136,7 @@ def test_patches_tell_what_bent_hyperparameters_lose(rng: np.random.Generator, w
     """Those that 200 points of 5,000 rows find, and those of a null model."""
     data = series(rng, 1000)
     program, bound, chosen = prepare(gpdsl.compile(SERIES), data, {}, {"init": where})
-    choice = options.decide(chosen, 1000, opaque=False, sampled=False)
+    choice = options.decide(chosen, 1000, opaque=False)
     found = bending(program, bound, chosen, choice)
     x, y = data["x"], data["y"]
     gaps = np.sqrt(3) * np.abs(x[:, None] - x) / where["ell"]

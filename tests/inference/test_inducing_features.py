@@ -196,7 +196,7 @@ def test_rows_are_summed_up_in_parts_of_any_size(at_once: int, monkeypatch: pyte
     problem = problem_of(text, {"x": x, "y": y})
     program, features = problem.program, problem.inducing[0]
     learnt = problem.parameters
-    kernel = kernel_values(program.evaluator, program.groups[0], program.parameters.constrain(learnt), 2)
+    kernel = kernel_values(program.evaluator, program.groups[0], program.parameters.constrain(learnt))
     functions = basis(program.groups[0].form, [a[0] for a in kernel.arguments], features).functions
     phi, seen = np.asarray(jax.jit(functions)(jnp.asarray(x))), np.isfinite(y)
     found = jax.jit(lambda: summed._add_up(program, "y", learnt, problem.inducing, problem.rows))()

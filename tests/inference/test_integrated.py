@@ -16,7 +16,7 @@ from scipy.special import ndtr
 import gpdsl
 from gpdsl.inference.integrated import Explored
 from gpdsl.inference.log_joint import AT_ONCE, at_places, log_volume
-from gpdsl.inference.smoothing import generalised_pareto, smoothed
+from gpdsl.inference.proposals import generalised_pareto, smoothed
 from gpdsl.language.habits import PREDICTED
 from gpdsl.program.program import make_program
 

@@ -7,8 +7,8 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.monitor import Report
 from gpdsl.inference.natural.minibatch import Schedule, settled
+from gpdsl.inference.problem import Report
 from tests.inference.conftest import COUNTS
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]

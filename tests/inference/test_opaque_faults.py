@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.monitor import Report
 from gpdsl.inference.opaque.values import FAILED, penalised
+from gpdsl.inference.problem import Report
 
 GAUGE = """
 model gauge

@@ -12,7 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
-from gpdsl.inference.opaque import fresh
+from gpdsl.inference.opaque import simulator
 from gpdsl.inference.opaque.budget import HELD_OUT
 from gpdsl.inference.opaque.evaluations import Batch, Gaussian
 from gpdsl.inference.opaque.stochastic import AVERAGED, WINDOW, Step, StochasticSearch, _settled
@@ -46,7 +46,7 @@ def surrogate_of(rng: np.random.Generator, features: int, anchors: Anchors | Non
 @pytest.mark.parametrize("quadratic", [False, True])
 def test_values_of_polynomials_are_theirs_about_the_centre(rng: np.random.Generator, quadratic: bool) -> None:
     surrogate, x = surrogate_of(rng, 6 if quadratic else 3), rng.normal(size=(4, ROWS, WIDTH))
-    found = fresh._said(surrogate, x)["g"]
+    found = simulator._said(surrogate, x)["g"]
     for s in range(4):
         for n in range(ROWS):
             a, b = np.asarray(surrogate.inverse[n]) @ (x[s, n] - np.asarray(surrogate.centre[n]))
@@ -60,7 +60,7 @@ def test_the_polynomials_alone_have_no_residual(rng: np.random.Generator) -> Non
     anchors = Anchors(jnp.ones((1, 1, ROWS, 2)), {}, {}, jnp.ones((1, ROWS)), jnp.ones(ROWS))
     for own in (None, anchors):
         before = surrogate_of(rng, 3, own)
-        alone = fresh.without_residual(before)
+        alone = simulator.without_residual(before)
         for name in ("level", "slope", "curvature"):
             assert not np.any(getattr(alone, name)) and getattr(alone, name).shape == getattr(before, name).shape
         assert alone.centre is before.centre and alone.coefficients is before.coefficients
@@ -90,12 +90,12 @@ def test_the_held_out_bound_adds_what_true_values_do(rng: np.random.Generator, p
         assert said["g"].shape == (len(seen["z"]), ROWS, 1, 2)
         return seen["z"][..., 0] ** 3 + np.arange(ROWS)
 
-    simulator: Any = SimpleNamespace(
+    stands_in: Any = SimpleNamespace(
         bound=bound, evaluate=evaluate, residual=residual, reads=SimpleNamespace(columns=(0,))
     )
     place: Any = None, None, q
     numbered: Any = lambda number: number  # noqa: E731
-    value, error = fresh.held_out_bound(simulator, place, surrogate, points, numbered, [1, 2])
+    value, error = simulator.held_out_bound(stands_in, place, surrogate, points, numbered, [1, 2])
     assert asked == list(range(1, FRESH_SETS + 1))
     sets, z = min(HELD_OUT, points), seen["z"]
     assert z.shape == (points // sets * sets, ROWS, WIDTH) and not np.any(z[..., 1]) and np.std(z[..., 0]) > 0.3
@@ -113,11 +113,11 @@ def test_halves_of_samples_are_estimates_of_their_own(
         assert (program, parameters, rows, q) == ("program", {}, "rows", "q")
         return jnp.mean(normals[..., 0] * values["g"], axis=0)
 
-    monkeypatch.setattr(fresh, "expected_log_likelihood", expected)
+    monkeypatch.setattr(simulator, "expected_log_likelihood", expected)
     problem: Any = SimpleNamespace(program="program")
     normals, values, weights = rng.normal(size=(7, 2, ROWS, 2)), rng.normal(size=(7, 2, ROWS)), np.array([0.3, 0.7])
     given: Any = "rows", "q", jnp.asarray(weights), jnp.asarray(normals), {"g": jnp.asarray(values)}
-    found = fresh.by_halves(problem, {}, *given)
+    found = simulator.by_halves(problem, {}, *given)
     each = np.einsum("skn,k->sn", normals[..., 0] * values, weights)
     np.testing.assert_allclose(found, [each[:3].mean(axis=0), each[3:].mean(axis=0)], rtol=1e-12)
 
@@ -125,9 +125,9 @@ def test_halves_of_samples_are_estimates_of_their_own(
 @pytest.mark.parametrize("some", [4, 7])
 def test_looks_at_some_rows_stand_for_all(monkeypatch: pytest.MonkeyPatch, some: int) -> None:
     """The sum over seven rows from estimates of some of them, by three looks; what is besides counts once."""
-    monkeypatch.setattr(fresh, "assessing", lambda *_: 5)
-    monkeypatch.setattr(fresh, "looks", lambda program, asked: 3 if asked == 5 else 0)
-    monkeypatch.setattr(fresh, "assessed_rows", lambda *_: some)
+    monkeypatch.setattr(simulator, "assessing", lambda *_: 5)
+    monkeypatch.setattr(simulator, "looks", lambda program, asked: 3 if asked == 5 else 0)
+    monkeypatch.setattr(simulator, "assessed_rows", lambda *_: some)
     rows = Rows({"x": jnp.arange(7.0)}, {}, {}, {})
     problem: Any = SimpleNamespace(count=7, choice=None, program=None, rows=rows)
     told, keys = [], []
@@ -137,15 +137,15 @@ def test_looks_at_some_rows_stand_for_all(monkeypatch: pytest.MonkeyPatch, some:
         told.append(np.stack([10 + np.asarray(part.inputs["x"]) + 0.1 * len(keys), np.asarray(part.inputs["x"])]))
         return told[-1], -2.5
 
-    value, error = fresh.fresh_bound(problem, look, 3) or (0.0, 0.0)
+    value, error = simulator.fresh_bound(problem, look, 3) or (0.0, 0.0)
     assert len(set(keys)) == 3
     places = told[0][1]
     assert len(places) == some and np.all(np.diff(places) > 0)
     estimates = np.concatenate(told)
     assert value == pytest.approx(7 * estimates.mean() - 2.5)
     assert error == pytest.approx(some_rows_sum_and_error(estimates, 7)[1])
-    monkeypatch.setattr(fresh, "looks", lambda *_: 0)
-    assert fresh.fresh_bound(problem, look, 3) is None
+    monkeypatch.setattr(simulator, "looks", lambda *_: 0)
+    assert simulator.fresh_bound(problem, look, 3) is None
 
 
 def test_a_search_is_settled_where_the_mean_of_a_window_no_longer_rises() -> None:

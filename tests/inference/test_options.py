@@ -18,7 +18,7 @@ from gpdsl.cli import make_parser
 from gpdsl.cli.options import choices_of, options_text
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options, make_options
-from gpdsl.language.fit_options import FitOptions
+from gpdsl.language.calls import FitOptions
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.takes import Words

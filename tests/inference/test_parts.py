@@ -96,7 +96,7 @@ def test_what_the_caller_gives_overrides_the_model() -> None:
     ],
 )
 def test_the_plan_follows_the_size_of_the_data(options: Options, rows: int, expected: tuple) -> None:
-    choice = decide(options, rows, opaque=False, sampled=False)
+    choice = decide(options, rows, opaque=False)
     assert (choice.dense, choice.batch, choice.optimizer) == expected
 
 
@@ -111,7 +111,7 @@ def test_the_plan_follows_the_size_of_the_data(options: Options, rows: int, expe
 )
 def test_combinations_that_cannot_work_are_refused(options: Options) -> None:
     with pytest.raises(GpdslError):
-        decide(options, 100, opaque=False, sampled=False)
+        decide(options, 100, opaque=False)
 
 
 def test_more_inducing_points_than_rows_is_an_error(counts: Case) -> None:

@@ -12,10 +12,10 @@ import pytest
 from scipy import integrate
 
 import gpdsl
-from gpdsl.inference.inducing import registered
+from gpdsl.inference.inducing import featured
 from gpdsl.kernels import interdomain
 from gpdsl.language import inducing
-from gpdsl.program.reuse import forget
+from gpdsl.program.kept import forget
 from gpdsl.testing import check_inducing
 
 MODEL = """
@@ -54,8 +54,8 @@ def forgotten() -> Iterator[None]:
     tables: list[dict[str, Any]] = [
         inducing._features,
         interdomain.FAMILIES,
-        registered._KERNELS,
-        registered._said,
+        featured._KERNELS,
+        featured._said,
     ]
     before = [dict(each) for each in tables]
     yield
@@ -131,7 +131,7 @@ def test_a_file_names_the_features_that_it_needs(tmp_path: Path) -> None:
     assert len(other.posterior[0].mean[0, 0]) == 13, "a program of the first features"
     with pytest.raises(gpdsl.GpdslError, match="and here inducing features bins of Matern12.*register those of the"):
         gpdsl.load_fit(tmp_path / "a.gpfit")
-    for table in (inducing._features, interdomain.FAMILIES, registered._KERNELS, registered._said):
+    for table in (inducing._features, interdomain.FAMILIES, featured._KERNELS, featured._said):
         del table["bins"]  # type: ignore[attr-defined]
     with pytest.raises(gpdsl.GpdslError, match="and here no `bins` is registered"):
         gpdsl.load_fit(tmp_path / "a.gpfit")

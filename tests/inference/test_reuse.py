@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.program import reuse
+from gpdsl.program import kept
 
 REGRESSION = """
 input x : real[D]
@@ -40,8 +40,8 @@ def rows(rng: np.random.Generator, model: str, count: int = 25) -> dict[str, np.
 def programs_compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Everything that `reused` compiles from now on, with nothing kept from before."""
     compiled: list[Any] = []
-    reuse._programs.clear()
-    original = reuse.reused
+    kept._programs.clear()
+    original = kept.reused
 
     def counted(key: Any, make: Any) -> Any:
         return original(key, lambda: (compiled.append(key), make())[1])
@@ -75,7 +75,7 @@ def test_a_fit_of_other_rows_is_the_same_as_in_a_process_of_its_own(
     alone = gpdsl.compile(model).fit(second, **options)
     fresh = len(compiled)
     assert fresh > 1
-    reuse._programs.clear()
+    kept._programs.clear()
     gpdsl.compile(model).fit(first, **options)
     compiled.clear()
     after = gpdsl.compile(model).fit(second, **options)
@@ -100,7 +100,7 @@ def test_what_is_no_argument_tells_programs_apart(rng: np.random.Generator, monk
     """From those of two other fits, and of all cases before."""
     data, alone = rows(rng, REGRESSION), []
     for text, options in APART:
-        reuse._programs.clear()
+        kept._programs.clear()
         alone.append(gpdsl.compile(text).fit(data, **options).elbo)
     compiled = programs_compiled(monkeypatch)
     gpdsl.compile(REGRESSION).fit(data)
@@ -125,20 +125,20 @@ def test_programs_are_made_without_data(rng: np.random.Generator) -> None:
 
 
 def test_few_programs_are_kept() -> None:
-    reuse._programs.clear()
-    for number in range(reuse.KEPT + 5):
-        reuse.reused(number, lambda: print)
-    assert list(reuse._programs) == list(range(5, reuse.KEPT + 5))
-    reuse.reused(5, lambda: print)
-    reuse.reused("new", lambda: print)
-    assert 5 in reuse._programs and 6 not in reuse._programs
-    reuse._programs.clear()
+    kept._programs.clear()
+    for number in range(kept.KEPT + 5):
+        kept.reused(number, lambda: print)
+    assert list(kept._programs) == list(range(5, kept.KEPT + 5))
+    kept.reused(5, lambda: print)
+    kept.reused("new", lambda: print)
+    assert 5 in kept._programs and 6 not in kept._programs
+    kept._programs.clear()
 
 
 @pytest.mark.parametrize("value", [object(), lambda x: x, iter(())])
 def test_what_cannot_be_compared_is_shared_by_nobody(value: Any) -> None:
-    with pytest.raises(reuse.Unique):
-        reuse.identity({"a": [value]})
+    with pytest.raises(kept.Unique):
+        kept.identity({"a": [value]})
 
 
 def test_identities_tell_values_apart() -> None:
@@ -157,6 +157,6 @@ def test_identities_tell_values_apart() -> None:
         np.zeros((1, 1)),
     ]
     values += [np.zeros(1, "float32"), np.ones(1), np.float64(0.0), {"b": 0}, {1}, print, np.sum]
-    identities = [reuse.identity(value) for value in values]
+    identities = [kept.identity(value) for value in values]
     assert len(set(identities)) == len(identities)
-    assert reuse.identity(np.arange(3.0)) == reuse.identity(np.arange(3.0))
+    assert kept.identity(np.arange(3.0)) == kept.identity(np.arange(3.0))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference import infer, round_rows
+from gpdsl.inference import infer
+from gpdsl.inference.infer import EACH, LEAST
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result
-from gpdsl.inference.round_rows import EACH, LEAST
 from gpdsl.kernels.functionals import Values
 from gpdsl.sklearn import Classifier
 from tests.inference.problems import problem_of
@@ -71,7 +71,7 @@ def test_copies_of_the_first_row_come_last_and_observe_nothing(
 ) -> None:
     problem = of_rows(rng, rows)
     with jax.enable_x64(True):
-        found = round_rows.filled_up(problem)
+        found = infer.filled_up(problem)
     assert found.count == filled and len(found.inducing[0]) == filled
     for own, longer in ((problem.rows, found.rows), (problem.inducing, found.inducing)):
         for mine, each in zip(jax.tree.leaves(own), jax.tree.leaves(longer), strict=True):
@@ -90,20 +90,20 @@ def test_few_or_round_numbers_of_rows_are_as_they_are(
     rows: int, options: dict[str, Any], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = of_rows(rng, rows, **options)
-    assert round_rows.filled_up(problem) is problem
+    assert infer.filled_up(problem) is problem
     problem = of_rows(rng, LEAST + 3)
-    monkeypatch.setattr(round_rows, "FEW", LEAST + 2)
-    assert round_rows.filled_up(problem) is problem
-    monkeypatch.setattr(round_rows, "FEW", LEAST + 3)
+    monkeypatch.setattr(infer, "FEW", LEAST + 2)
+    assert infer.filled_up(problem) is problem
+    monkeypatch.setattr(infer, "FEW", LEAST + 3)
     with jax.enable_x64(True):
-        assert round_rows.filled_up(problem) is not problem
+        assert infer.filled_up(problem) is not problem
 
 
 def test_results_say_of_the_first_rows_what_they_said(rng: np.random.Generator) -> None:
     mean, root = rng.normal(size=(1, 2, 6)), rng.normal(size=(1, 2, 6, 6))
     points, sites = rng.normal(size=(6, 3)), [(rng.normal(size=(6, 2)), rng.normal(size=(6, 2, 2)))]
     whole = Result({}, [Values(points)], [Whitened(mean, root)], np.ones(1), 0.0, 0.0, sites=sites)
-    found = round_rows.of_first(whole, 4)
+    found = infer.of_first(whole, 4)
     np.testing.assert_array_equal(found.posterior[0].mean, mean[:, :, :4])
     np.testing.assert_array_equal(found.posterior[0].root, root[:, :, :4, :4])
     np.testing.assert_array_equal(found.inducing[0].points, points[:4])

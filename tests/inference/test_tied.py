@@ -17,13 +17,11 @@ from gpdsl.inference import driver
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import outer_point, split_point
-from gpdsl.inference.natural.sweep import covariances_at, sweep
+from gpdsl.inference.natural.sweep import covariances_at, ended, sweep
 from gpdsl.inference.natural.tied import Tied, definite, host_posterior, no_sites, transported
-from gpdsl.inference.natural.tied_ends import ended
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance, variance
-from gpdsl.kernels.functionals import every_point
 from gpdsl.kernels.numerics import cholesky
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
@@ -108,7 +106,7 @@ def _dense_bound(problem: Problem, point: Any, sites: list[Tied], rows: Any, nor
     parameters = program.parameters.constrain(learnt)
     seen, moments, divergence = [], [], 0.0
     for group, functionals, tied in zip(program.groups, inducing, sites, strict=True):
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
+        kernel = kernel_values(program.evaluator, group, parameters)
         at = functionals_at(group, group.readings.all, rows)
         means, variances = [], []
         for j in range(group.size):

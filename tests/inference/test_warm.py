@@ -13,9 +13,9 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.carrying import carry
 from gpdsl.inference.natural.minibatch import Schedule
 from gpdsl.inference.starts import SMALLEST_WEIGHT, start_logits
+from gpdsl.inference.warm import carry
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY

@@ -13,15 +13,14 @@ import sympy as sp
 from scipy import special, stats
 
 import gpdsl
-from gpdsl.inference.quadruply_stochastic.features import FourierFeatures, fourier_features
+from gpdsl.inference.quadruply_stochastic.weights import FourierFeatures, fourier_features
 from gpdsl.kernels.counters import Stream, quick_normal_quantile, threefry
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
-from gpdsl.kernels.waves import unsuited
-from gpdsl.kernels.waves.families import SPREAD, table_radii
-from gpdsl.kernels.waves.formulas import Circle, Quadratic, Wave, terms
-from gpdsl.lowering.gammas import gamma_quantile
+from gpdsl.kernels.wave_families import SPREAD, table_radii
+from gpdsl.kernels.waves import Circle, Quadratic, Wave, terms, unsuited
 from gpdsl.lowering.table import cosine
+from gpdsl.lowering.tails import gamma_quantile
 from gpdsl.program.cache import jit
 from gpdsl.program.program import Program, make_program
 from gpdsl.symbolic.kernel_formula import DISTANCE as R
@@ -108,7 +107,7 @@ def check(of: Program, columns: int, seed: int) -> None:
         return jnp.sum((sums**2).reshape(WAVES, features.per_wave), axis=1) * WAVES
 
     def whole(parameters):
-        scale, arguments = features.latent.kernel(parameters, columns)
+        scale, arguments = features.latent.kernel(parameters)
         return weights @ (scale * covariance(features.latent.group.form, arguments, Values(x))) @ weights
 
     found, slopes = jit(lambda p, d: jax.jvp(each, (p,), (d,)))(start, along)

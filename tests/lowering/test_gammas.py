@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from gpdsl.lowering.gammas import LARGE, log_beta, log_rising
+from gpdsl.lowering.tails import LARGE, log_beta, log_rising
 
 X = [*np.geomspace(1e-6, 1e16, 23), LARGE - 1e-9, LARGE]
 

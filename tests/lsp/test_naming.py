@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.language.source import Source, Span
-from gpdsl.lsp import naming
-from gpdsl.lsp.completion import complete
-from gpdsl.lsp.hover import hover
-from gpdsl.lsp.reading import Document, read
+from gpdsl.lsp import occurrences
+from gpdsl.lsp.completion import complete, hover
+from gpdsl.lsp.occurrences import Document, read
 from tests.language import generator
 
 ZOO = sorted((Path(__file__).parents[2] / "models").glob("*.gpm"))
@@ -36,7 +35,7 @@ def document(text: str) -> Document:
 
 def renamed(text: str, line: int, column: int, new: str) -> str:
     lines = text.split("\n")
-    for span in reversed(naming.rename(document(text), line, column, new)):
+    for span in reversed(occurrences.rename(document(text), line, column, new)):
         old = lines[span.line - 1]
         lines[span.line - 1] = old[: span.column - 1] + new + old[span.end_column - 1 :]
     return "\n".join(lines)
@@ -49,7 +48,7 @@ def test_an_argument_is_renamed_in_its_own_definition() -> None:
     assert renamed(TEXT, 9, 5, "z") == TEXT.replace("let r", "let z").replace("exp(r)", "exp(z)")
     by_name = TEXT.replace("a, b)", "a, z)").replace("tanh(b", "tanh(z").replace("b =", "z =")
     assert renamed(TEXT, 6, 18, "z") == by_name
-    assert naming.definition(document(TEXT), 9, 14) == [Span(6, 18, 6, 19)]
+    assert occurrences.definition(document(TEXT), 9, 14) == [Span(6, 18, 6, 19)]
 
 
 def test_a_parameter_that_stands_for_a_quantity_is_renamed_with_it() -> None:
@@ -100,9 +99,9 @@ def test_any_text_can_be_asked_about_anywhere(text: str) -> None:
             line, column = each.span.line, each.span.column
             found = hover(known, line, column)
             assert found is None or found[1] == each.span
-            assert each.span in naming.references(known, line, column)
+            assert each.span in occurrences.references(known, line, column)
             try:
-                assert each.span in naming.rename(known, line, column, "renamed_")
+                assert each.span in occurrences.rename(known, line, column, "renamed_")
             except GpdslError as refusal:
                 assert "of the language" in str(refusal)
         for number, line_text in enumerate(shown.split("\n"), 1):

@@ -25,7 +25,7 @@ def numbers_of(made: Program, group: int = 0) -> tuple[np.ndarray, list[np.ndarr
     """Scales and arguments of a group at the initial parameters."""
     chosen = made.groups[group]
     with jax.enable_x64(True):
-        found = kernel_values(made.evaluator, chosen, constrained(made), columns_of(chosen, made.translator))
+        found = kernel_values(made.evaluator, chosen, constrained(made))
     return np.asarray(found.scale), [np.asarray(a) for a in found.arguments]
 
 
@@ -136,6 +136,6 @@ def test_numbers_follow_the_parameters_dtype(dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):
         learnt = {n: jnp.asarray(v, dtype) for n, v in made.parameters.unconstrained().items()}
         parameters = made.parameters.constrain(learnt)
-        values = kernel_values(made.evaluator, made.groups[0], parameters, 1)
+        values = kernel_values(made.evaluator, made.groups[0], parameters)
         mean = prior_means(made.evaluator, made.groups, parameters, Rows({"x": jnp.ones(2, dtype)}, {}, {}), 2)
     assert {values.scale.dtype.name, values.arguments[0].dtype.name, mean.dtype.name} == {dtype}

@@ -17,8 +17,8 @@ import pytest
 import sympy as sp
 
 from gpdsl.inference.fineness import finely
-from gpdsl.program import cache, kept, reuse
-from gpdsl.program.reuse import Named, Unique, identity, shapes_of
+from gpdsl.program import cache, kept
+from gpdsl.program.kept import Named, Unique, identity, shapes_of
 
 SCRIPT = """
 import sys, jax, numpy as np
@@ -124,7 +124,7 @@ def test_programs_that_call_other_things_than_lapack_are_not_kept(tmp_path: Path
 
 def test_names_that_were_given_again_keep_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "folder", tmp_path)
-    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setattr(kept, "names_are_kept", True)
     monkeypatch.setenv(kept.VARIABLE, "")
     assert kept._path(("key", 1)) is not None
     monkeypatch.setenv(kept.VARIABLE, "1")
@@ -133,14 +133,14 @@ def test_names_that_were_given_again_keep_nothing(monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as several:
         several.setattr(jax, "device_count", lambda: 2)
         assert kept._path(("key", 1)) is None
-    reuse.forget()
+    kept.forget()
     assert kept._path(("key", 1)) is None
 
 
 def test_what_is_told_once_for_many_keys_is_told_in_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """However deep in a key it lies, and though Python takes 1 for 1.0; the same made again is the same."""
     monkeypatch.setattr(cache, "folder", tmp_path)
-    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setattr(kept, "names_are_kept", True)
     monkeypatch.setenv(kept.VARIABLE, "")
 
     def inside(*values: Any) -> list[Any]:
@@ -158,7 +158,7 @@ def test_what_is_told_once_for_many_keys_is_told_in_full(monkeypatch: pytest.Mon
 def test_what_programs_depend_on_besides_is_in_their_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What JAX is told, XLA, and of how many cores; programs of other shapes are others."""
     monkeypatch.setattr(cache, "folder", tmp_path)
-    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setattr(kept, "names_are_kept", True)
     monkeypatch.setenv(kept.VARIABLE, "")
     paths = []
     for wide in (False, True):
@@ -175,12 +175,12 @@ def test_what_programs_depend_on_besides_is_in_their_names(monkeypatch: pytest.M
     assert len(set(stamps)) == 3
     monkeypatch.undo()
     monkeypatch.setattr(cache, "folder", tmp_path)
-    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setattr(kept, "names_are_kept", True)
     monkeypatch.setenv(kept.VARIABLE, "")
     for count in (2, 3, 2):
         for numbers in (np.ones(count, np.float32), np.ones(count, np.int32)):
-            reuse.forget()
-            monkeypatch.setattr(reuse, "names_are_kept", True)
+            kept.forget()
+            monkeypatch.setattr(kept, "names_are_kept", True)
             np.testing.assert_array_equal(kept.on_use(("twice",), lambda: lambda x: 2 * x)(numbers), 2 * numbers)
     assert len(list(tmp_path.iterdir())) == 4
 
@@ -199,7 +199,7 @@ def test_arguments_are_alike_where_programs_are() -> None:
 def test_what_programs_depend_on_besides_makes_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Programs that were compiled in a hurry are not found by who does not ask for that."""
     monkeypatch.setattr(cache, "folder", tmp_path)
-    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setattr(kept, "names_are_kept", True)
     monkeypatch.setenv(kept.VARIABLE, "")
     monkeypatch.setenv(cache.ALL_BRIEF, "")
     before = kept._path(("key", 1))
@@ -265,7 +265,7 @@ def test_sources_are_told_by_what_they_say(tmp_path: Path) -> None:
 def test_what_many_keys_have_in_common_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A look at it takes as long as a program of a few numbers does; what is only equal to it is told apart."""
     monkeypatch.setattr(cache, "folder", tmp_path)
-    monkeypatch.setattr(reuse, "names_are_kept", True)
+    monkeypatch.setattr(kept, "names_are_kept", True)
     monkeypatch.delenv(kept.VARIABLE, raising=False)
     told: list[object] = []
     said = kept._said

@@ -10,7 +10,7 @@ import sympy as sp
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
-from gpdsl.results.existence import degrees, poles
+from gpdsl.results.nodes import degrees, poles
 from gpdsl.symbolic.curves import curve
 from gpdsl.symbolic.laws import Law
 

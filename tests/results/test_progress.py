@@ -12,9 +12,9 @@ from rich.console import Console
 
 import gpdsl
 from gpdsl.forward import Usage
-from gpdsl.inference import monitor
-from gpdsl.inference.monitor import Monitor, Report
-from gpdsl.results import progress
+from gpdsl.inference import problem
+from gpdsl.inference.problem import Monitor, Report
+from gpdsl.results import checkpoint
 
 SHOWN = "12,800 evaluations, 6,400/s, 50% of the time inside"
 
@@ -27,9 +27,9 @@ def test_a_fit_that_is_soon_done_shows_nothing(monkeypatch: pytest.MonkeyPatch) 
     """Where nobody asked; the first report after three seconds has a bar. Others than `show` hear all of them."""
     written, now, told = io.StringIO(), [0.0], list[Report]()
     console = Console(file=written, force_terminal=True, width=200, color_system=None)
-    monkeypatch.setattr(progress, "Console", lambda **how: console)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with progress.progress_bar(told.append, progress.PATIENCE) as callback:
+    monkeypatch.setattr(checkpoint, "Console", lambda **how: console)
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    with checkpoint.progress_bar(told.append, checkpoint.PATIENCE) as callback:
         callback(report(Usage()))
         assert written.getvalue() == ""
         now[0] = 3.5
@@ -41,7 +41,7 @@ def test_a_fit_that_is_soon_done_shows_nothing(monkeypatch: pytest.MonkeyPatch) 
 def test_the_time_left_after_a_search_is_that_of_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of eight settings in six seconds leave eighteen, however long the search before them took."""
     now, told = [100.0], list[Report]()
-    monkeypatch.setattr(monitor.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(problem.time, "perf_counter", lambda: now[0])
     one = Monitor(10, told.append, _start=0.0)
     one.explored(0, 8)
     now[0] += 6.0
@@ -54,8 +54,8 @@ def test_long_fits_show_a_bar_where_somebody_looks(
     asked: bool | None, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = io.StringIO()
-    monkeypatch.setattr(progress, "Console", lambda **how: Console(file=written, width=200))
-    monkeypatch.setattr(progress, "PATIENCE", 1e-9)
+    monkeypatch.setattr(checkpoint, "Console", lambda **how: Console(file=written, width=200))
+    monkeypatch.setattr(checkpoint, "PATIENCE", 1e-9)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n")
     model.fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, progress=asked)
@@ -69,9 +69,9 @@ def test_evaluations_are_shown_where_there_are_any(
 ) -> None:
     written = io.StringIO()
     console = Console(file=written, force_terminal=terminal, width=200, color_system=None)
-    monkeypatch.setattr(progress, "Console", lambda **how: console)
+    monkeypatch.setattr(checkpoint, "Console", lambda **how: console)
     told: list[Report] = []
-    with progress.progress_bar(told.append) as callback:
+    with checkpoint.progress_bar(told.append) as callback:
         callback(report(usage))
     assert (SHOWN in written.getvalue()) == shown
     assert "step 3 of at most 10" in written.getvalue()
@@ -91,7 +91,7 @@ def test_a_notebook_shows_one_line_that_goes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
     module = SimpleNamespace(display=display, Pretty=str)
     monkeypatch.setitem(sys.modules, "IPython.display", module)  # type: ignore[arg-type]
-    with progress.progress_bar() as callback:
+    with checkpoint.progress_bar() as callback:
         callback(report(Usage()))
         callback(report(Usage()))
     assert written == ["compiling", "full posterior, natural, step 3 of at most 10: elbo -1.50, at most 9 s left", ""]

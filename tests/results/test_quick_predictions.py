@@ -20,8 +20,8 @@ from gpdsl.inference.posteriors import coupled
 from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
-from gpdsl.program.reuse import forget
-from gpdsl.results import density, existence, integrals
+from gpdsl.program.kept import forget
+from gpdsl.results import density, integrals, nodes
 from gpdsl.results import expectation as ex
 from gpdsl.results.on_host import polynomial_mean
 from tests.inference.problems import problem_of
@@ -236,12 +236,12 @@ def test_log_densities_are_added_up_with_their_weights() -> None:
 
 def test_divisors_that_a_numerator_takes_away_are_told_from_others() -> None:
     a, b, f = sp.symbols("a b f", real=True)
-    assert existence._vanishes((a + b) ** 2 - a**2 - 2 * a * b - b**2)
-    assert existence._vanishes(1 / a + 1 / b - (a + b) / (a * b))
-    assert existence._vanishes(sp.sin(a) ** 2 + sp.cos(a) ** 2 - 1)
-    assert not existence._vanishes((a + b) ** 2 - a**2 - b**2)
-    assert not existence._vanishes(sp.exp(a) - 1 - a)
-    assert existence.poles(a / (f - b), (f,)) == (f - b,) and not existence.poles(f**2 + a / b, (f,))
+    assert nodes._vanishes((a + b) ** 2 - a**2 - 2 * a * b - b**2)
+    assert nodes._vanishes(1 / a + 1 / b - (a + b) / (a * b))
+    assert nodes._vanishes(sp.sin(a) ** 2 + sp.cos(a) ** 2 - 1)
+    assert not nodes._vanishes((a + b) ** 2 - a**2 - b**2)
+    assert not nodes._vanishes(sp.exp(a) - 1 - a)
+    assert nodes.poles(a / (f - b), (f,)) == (f - b,) and not nodes.poles(f**2 + a / b, (f,))
 
 
 def test_numbers_that_an_expression_does_not_read_are_not_asked_for() -> None:

@@ -20,7 +20,7 @@ import gpdsl
 from gpdsl.cli import main
 from gpdsl.cli.plot import KINDS
 from gpdsl.results.pictures.plot import KINDS as PICTURES
-from gpdsl.results.report.report import advice, report
+from gpdsl.results.report import advice, report
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 MODEL = gpdsl.compile("""

@@ -25,8 +25,7 @@ import pytest
 
 import gpdsl
 from gpdsl.forward import evaluate
-from gpdsl.forward.answers import Refused, answer, slopes
-from gpdsl.forward.server import Offered, Together, _Asked, _hosts, make_server
+from gpdsl.forward.server import Offered, Refused, Together, _Asked, _hosts, answer, make_server, slopes
 from gpdsl.results.serving import offered
 
 PLANES = """

@@ -13,7 +13,7 @@ import pytest
 
 import gpdsl
 from gpdsl.program.parameters import bijector
-from gpdsl.results.verified_arrays import _inside
+from gpdsl.results.verification import _inside
 from tests.campaign import edited_fits
 from tests.campaign.edited_fits import Kept
 

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
-from gpdsl.results.warp_moments import Moments, law_moments
+from gpdsl.results.warp import Moments, law_moments
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import Warp
 

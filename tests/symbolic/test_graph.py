@@ -19,8 +19,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.symbolic.graph import graph
 from gpdsl.symbolic.graph.layout import Layout, isotonic, lay_out
-from gpdsl.symbolic.graph.network import ROWS, Label, Network, Node, Plate, label_of, network
-from gpdsl.symbolic.graph.plates import layers_of
+from gpdsl.symbolic.graph.network import ROWS, Label, Network, Node, Plate, label_of, layers_of, network
 from tests.goldens import assert_golden
 
 EVERYTHING = Path(__file__).with_name("everything.gpm").read_text()

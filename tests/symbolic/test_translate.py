@@ -12,7 +12,7 @@ from gpdsl.language import compile_text
 from gpdsl.language.errors.base import ModelError
 from gpdsl.language.model import Read
 from gpdsl.symbolic.errors import NoCase
-from gpdsl.symbolic.reduced import Reduced, elements_of, gathered, is_level, level_of, shifted
+from gpdsl.symbolic.readings import Reduced, elements_of, gathered, is_level, level_of, shifted
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import NeedsElements, Ref, Translator
 

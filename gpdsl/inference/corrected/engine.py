@@ -14,15 +14,13 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, resampled
 from gpdsl.inference.driver import Plan, Planner
-from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import UNTRUSTED, Integrated
-from gpdsl.inference.log_joint import together
+from gpdsl.inference.log_joint import images_of, together
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import Joint, sampled
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Result, as_arrays
-from gpdsl.inference.smoothing import smoothed
+from gpdsl.inference.problem import Monitor, Result, as_arrays
+from gpdsl.inference.proposals import smoothed
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program
 

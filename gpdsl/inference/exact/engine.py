@@ -19,8 +19,15 @@ from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, near_grid, work
 from gpdsl.inference.exact.parts import falls_apart
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.exact.system import System, make_system, statement
-from gpdsl.inference.exact.whitening import Whitened, functionals, largest_variance, whitened
+from gpdsl.inference.exact.system import (
+    System,
+    Whitened,
+    functionals,
+    largest_variance,
+    make_system,
+    statement,
+    whitened,
+)
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import quantity
 from gpdsl.inference.posteriors.family import parse_family
@@ -189,7 +196,7 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     system = on_grid or system
     read = functionals(program, rows)
     plain = replace(options, inducing=0, batch=0, posterior="full", optimizer="lbfgs")
-    choice = decide(plain, data.rows, opaque=False, sampled=False)
+    choice = decide(plain, data.rows, opaque=False)
     reason = "observations are normal about linear functions of the latents, so that the evidence has a closed form"
     if program.mixing:
         reason += f"; {', '.join(f'`{name}`' for name in program.mixing)} mixes latents, which makes them correlated"

@@ -1,7 +1,7 @@
 """Predictions of the exact posterior of values on a grid, from the eigenvectors of its sides.
 
 What is read at a new row has covariances C = c_0 x c_1 x ... x c_d with the values, one vector for each side, or is a
-sum of such. With p_i = Q_i'c_i, w = 1 / (1 + l) and b = w Q'z (`kronecker`), it has the mean sum b p_0 ... p_d and
+sum of such. With p_i = Q_i'c_i, w = 1 / (1 + l) and b = w Q'z (`evidence`), it has the mean sum b p_0 ... p_d and
 loses the covariance sum w p_0 q_0 ... p_d q_d with what has the vectors q: O(N) for each row.
 """
 
@@ -20,8 +20,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError, need
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.exact.grids import Grid, Side, grid_of, points_of
-from gpdsl.inference.exact.kronecker import (
+from gpdsl.inference.exact.evidence import (
     Cells,
     along,
     covariances,
@@ -32,6 +31,7 @@ from gpdsl.inference.exact.kronecker import (
     turned,
     weights,
 )
+from gpdsl.inference.exact.grids import Grid, Side, grid_of, points_of
 from gpdsl.inference.exact.parts import kinds
 from gpdsl.inference.exact.predictive import (
     NUMBERS_AT_ONCE,
@@ -124,7 +124,7 @@ class Gridded(Exact):
 
         def turn(loadings: Array, z: Array, parameters: Any, read: Any) -> Turned:
             vectors, values = spectra(covariances(program, part, grid, loadings, parameters, read[0]))
-            kernel = kernel_values(program.evaluator, program.groups[0], parameters, points_of(read[0]).shape[-1])
+            kernel = kernel_values(program.evaluator, program.groups[0], parameters)
             of_outputs, of_sides = weights(part, grid, loadings)
             (kind,), size = kinds(program.groups[0], part.columns), program.groups[0].size
             loaded = scales(program, part, kernel)[:, None] * of_outputs

@@ -2,23 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from gpdsl.inference.exact.crossing import loaded_by
-from gpdsl.inference.exact.parts import Part
-from gpdsl.inference.exact.whitening import Whitened
+from gpdsl.inference.bound import GroupView
+from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
+from gpdsl.inference.exact.system import Whitened, at_rows, kernel_arguments, with_nothing
 from gpdsl.inference.posteriors.family import Whitened as Inducing
 from gpdsl.inference.posteriors.family import inverse_root
 from gpdsl.inference.posteriors.features import factorise
-from gpdsl.kernels.functionals import Functionals, every_point
-from gpdsl.program.groups import kernel_values
+from gpdsl.inference.posteriors.posterior import Covariances, Matrix, Told
+from gpdsl.kernels.covariance import covariance
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+# What values of a part have to do with latents elsewhere: at new rows, and as whitened values at those of the data.
+
+
+def crossed(
+    part: Part,
+    loadings: Float[Array, "sets columns elements rows"],
+    fitted: Program,
+    seen: Sequence[GroupView],
+    read: Sequence[Functionals],
+    rows: Rows,
+) -> tuple[np.ndarray, Float[Array, "sets pairs new values"]]:
+    """The columns [sets, columns] whose latents a part tells about, and their covariances with its noiseless values."""
+    columns: list[np.ndarray] = []
+    found: list[Array] = []
+    for before, view, of_all in zip(fitted.groups, seen, read, strict=True):
+        group, basis = view.group, len(before.readings.basis)
+        new = functionals_at(group, group.readings.all, rows)
+        for kind in kinds(before, part.columns):
+            of_set = partial(_crossed_with, view, new, of_all, basis, kind.columns)
+            found.append(over_sets(of_set, loadings, part.rows, kind.factor, kind.processes))
+            starts = group.start + group.size * np.arange(len(group.readings.all))
+            columns.append((kind.processes[:, :, None] + starts).reshape(len(part.rows), -1))
+    return np.concatenate(columns, axis=1), part.values_of(jnp.concatenate(found, axis=1))
+
+
+def crossed_by_level(
+    part: Part,
+    loadings: Float[Array, "sets columns elements rows"],
+    fitted: Program,
+    seen: Sequence[GroupView],
+    read: Sequence[Functionals],
+    rows: Rows,
+    sets: Int[Array, " new"],
+) -> tuple[Int[Array, "new pairs"], Float[Array, "new pairs values"]]:
+    """The same where each new row has to do with the values of one set, or with none where that is -1."""
+    columns: list[np.ndarray] = []
+    found: list[Array] = []
+    own, known = sets.clip(0), sets >= 0
+    for before, view, of_all in zip(fitted.groups, seen, read, strict=True):
+        group, basis = view.group, len(before.readings.basis)
+        new = functionals_at(group, group.readings.all, rows)
+        for kind in kinds(before, part.columns):
+
+            def of_row(
+                at: Array,
+                *its: Any,
+                view: GroupView = view,
+                new: Any = new,
+                of_all: Any = of_all,
+                basis: int = basis,
+                kind: Kind = kind,
+            ) -> Array:
+                return _crossed_with(view, at_rows(new, at[None]), of_all, basis, kind.columns, *its)[:, 0]
+
+            its = (jnp.asarray(each)[own] for each in (loadings, part.rows, kind.factor, kind.processes))
+            found.append(jax.vmap(of_row)(jnp.arange(len(sets)), *its))
+            starts = group.start + group.size * np.arange(len(group.readings.all))
+            columns.append((kind.processes[:, :, None] + starts).reshape(len(part.rows), -1))
+    cross = jnp.concatenate(found, axis=1)
+    if part.kept is not None:
+        kept = jnp.asarray(part.kept)[own][:, None, :]
+        cross = jnp.where(kept >= 0, jnp.take_along_axis(cross, kept.clip(0), axis=2), 0.0)
+    cross = jnp.where(known[:, None, None], cross, 0.0)
+    return jnp.asarray(np.concatenate(columns, axis=1))[own], cross
+
+
+def _crossed_with(
+    view: GroupView,
+    new: Functionals,
+    of_all: Functionals,
+    basis: int,
+    columns: Mapping[int, tuple[int, ...]],
+    loadings: Float[Array, "columns elements rows"],
+    old: Any,
+    factor: Any,
+    processes: Any,
+) -> Float[Array, "pairs new values"]:
+    """Covariances of one kind of processes at new rows with the values of one set at its `old` ones."""
+    group, (_, elements, count) = view.group, loadings.shape
+    block = covariance(group.form, kernel_arguments(view.kernel, factor), new, at_rows(of_all, old))
+    apart = block.reshape(len(group.readings.all), -1, basis, count)[:, :, np.asarray(list(columns))]
+    weights = jnp.stack([with_nothing(loadings)[np.asarray(places)] for places in columns.values()])
+    crossed = jnp.einsum("snrm,rpem->psnem", apart, weights)
+    scaled = view.kernel.scale[processes][:, None, None, None, None] * crossed
+    return scaled.reshape(-1, apart.shape[1], elements * count)
+
+
+def values_first(cross: Float[Array, "sets columns rows values"]) -> Float[Array, "sets values columns*rows"]:
+    """Covariances as the right sides of triangular systems."""
+    return jnp.swapaxes(cross.reshape(len(cross), -1, cross.shape[-1]), 1, 2)
+
+
+def loaded_by(
+    part: Part,
+    loadings: Float[Array, "sets columns elements rows"],
+    program: Program,
+    kernels: Sequence[KernelValues],
+    factors: Sequence[Float[Array, "factors M M"]],
+) -> Float[Array, "sets values whitened"]:
+    """A of one part: what its values read of the whitened values of all processes."""
+    found = []
+    sets, _, elements, count = loadings.shape
+    for group, kernel, factor in zip(program.groups, kernels, factors, strict=True):
+        own = jnp.zeros((sets, elements * count, group.size, factor.shape[-1]))
+        for kind in kinds(group, part.columns):
+            read = over_sets(
+                partial(_whitened_read, group, kernel, factor, kind.columns),
+                loadings,
+                part.rows,
+                kind.factor,
+                kind.processes,
+            )
+            own = own.at[np.arange(sets)[:, None], :, kind.processes].set(read)
+        found.append(own.reshape(sets, elements * count, -1))
+    return part.values_of(jnp.concatenate(found, axis=-1), (-2,))
+
+
+def _whitened_read(
+    group: Group,
+    kernel: KernelValues,
+    factors: Float[Array, "factors M M"],
+    columns: Mapping[int, tuple[int, ...]],
+    loadings: Float[Array, "columns elements rows"],
+    rows: Any,
+    factor: Any,
+    processes: Any,
+) -> Float[Array, "processes values whitened"]:
+    """What one set reads of the whitened values of one kind of processes."""
+    padded, points = with_nothing(loadings), factors.shape[-1]
+    apart = factors[factor].reshape(len(group.readings.basis), -1, points)[:, rows]
+    weights = jnp.stack([padded[np.asarray(places)] for places in columns.values()])
+    read = jnp.einsum("rpen,rnm->penm", weights, apart[np.asarray(list(columns))])
+    scaled = jnp.sqrt(kernel.scale[processes])[:, None, None, None] * read
+    return scaled.reshape(len(scaled), -1, points)
+
+
+# What holds an exact posterior: the data in units of their noise, from which everything else follows.
 
 PLACES = "elements", "columns", "rows", "kept", "grid"
 """What a file keeps of a part."""
@@ -98,7 +244,7 @@ class Regression:
         """
         kernels, factors = [], []
         for group, at in zip(program.groups, read, strict=True):
-            kernels.append(kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1]))
+            kernels.append(kernel_values(program.evaluator, group, parameters))
             factors.append(factorise(group, kernels[-1], at, jitter))
         sizes = [group.size * f.shape[-1] for group, f in zip(program.groups, factors, strict=True)]
         precision, moment = jnp.zeros((sum(sizes), sum(sizes))), jnp.zeros(sum(sizes))
@@ -119,3 +265,46 @@ def _within(places: np.ndarray, size: int) -> bool:
     """Whether these are different whole numbers from 0 to below `size`, at least one."""
     whole = np.issubdtype(places.dtype, np.integer) and places.size > 0 and len(np.unique(places)) == places.size
     return bool(whole and places.min() >= 0 and places.max() < size)
+
+
+# What an exact posterior says at a few rows, in NumPy: K - C B^-1 C', with B = I + H K H' and C = K_rf H'.
+
+Set = tuple[Matrix, dict[int, Matrix], np.ndarray]
+"""Of values that share latents: H K H', H K_fr of each latent that they read, by its column, and z.
+
+White noise that is a part of the values' own is taken into it: all are in units of what both are.
+"""
+
+
+def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
+    """Of latents that are read in one way each, and data that are on no grid."""
+    found = {(c, c): matrix for group in groups for c, matrix in group.prior.items()}
+    inverses = []
+    for part, known in zip(held.parts, held.values, strict=True):
+        for signal, cross, z in _sets(part, known, groups):
+            factor = cho_factor(np.eye(len(z)) + signal, lower=True)
+            lost = {column: solve_triangular(factor[0], each, lower=True) for column, each in cross.items()}
+            for a, b in itertools.product(lost, repeat=2):
+                found[a, b] = found.get((a, b), 0.0) - lost[a].T @ lost[b]
+            inverses.append((np.diagonal(cho_solve(factor, np.eye(len(z)))), cho_solve(factor, z)))
+    return Told(found, inverses)
+
+
+def _sets(part: Part, known: Whitened, groups: Sequence[Covariances]) -> Iterator[Set]:
+    """Every set of a part, without what fills it up."""
+    white = {group.start + j: variance for group in groups for j, variance in enumerate(group.white)}
+    of = {column: (group, which, scale) for group in groups for column, which, scale in group.latents()}
+    for number, (columns, rows) in enumerate(zip(part.columns, part.rows, strict=True)):
+        loadings, z = np.asarray(known.loadings[number], float), np.asarray(known.z[number], float)
+        kept = np.arange(loadings[0].size) if part.kept is None else part.kept[number]
+        z, kept = z[kept >= 0], kept[kept >= 0]
+        at, signal, cross = np.tile(rows, loadings.shape[1])[kept], np.zeros((len(z), len(z))), dict[int, Matrix]()
+        noise = np.ones(len(z))
+        for column, own in zip(map(int, columns), loadings, strict=True):
+            group, which, scale = of[column]
+            weights = own.reshape(-1)[kept]
+            signal = signal + scale * weights[:, None] * group.known[which][np.ix_(at, at)] * weights
+            cross[column] = scale * weights[:, None] * group.cross[which][at]
+            noise += white[column] * weights**2
+        unit = np.sqrt(noise)
+        yield signal / np.outer(unit, unit), {c: each / unit[:, None] for c, each in cross.items()}, z / unit

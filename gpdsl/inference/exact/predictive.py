@@ -26,22 +26,28 @@ from scipy.linalg import get_lapack_funcs
 
 from gpdsl.errors import GpdslError, need, plural, shown
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.exact.crossing import crossed, crossed_by_level, values_first
 from gpdsl.inference.exact.evidence import factorised_in_place
-from gpdsl.inference.exact.on_host import told_by_data
 from gpdsl.inference.exact.parts import Part, by_level, sets_of
-from gpdsl.inference.exact.posterior import PLACES, Regression
-from gpdsl.inference.exact.whitening import signal_covariance
+from gpdsl.inference.exact.posterior import PLACES, Regression, crossed, crossed_by_level, told_by_data, values_first
+from gpdsl.inference.exact.system import signal_covariance
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Features, prior_variances
-from gpdsl.inference.posteriors.on_host import Covariances, Told
 from gpdsl.inference.posteriors.pathwise import PriorDraws, by_column, random_waves, refuse_unsuited
-from gpdsl.inference.posteriors.posterior import DENSE, ROWS_AT_ONCE, UNLIKE, Arrays, Paths, Posterior
+from gpdsl.inference.posteriors.posterior import (
+    DENSE,
+    ROWS_AT_ONCE,
+    UNLIKE,
+    Arrays,
+    Covariances,
+    Paths,
+    Posterior,
+    Told,
+)
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.inference.warm import Later
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.cache import jit, precision
 from gpdsl.program.evaluation import functionals_at, prior_means
@@ -267,7 +273,7 @@ def at_the_data(
     count = prior[0].sizes.shape[1]
     drawn = np.zeros((count, len(read[0]) // len(fitted.groups[0].readings.basis), fitted.latents))
     for group, at, own in zip(fitted.groups, read, prior, strict=True):
-        kernel = kernel_values(fitted.evaluator, group, parameters, every_point(at).shape[-1])
+        kernel = kernel_values(fitted.evaluator, group, parameters)
         basis = len(group.readings.basis)
         scaled = np.sqrt(np.asarray(kernel.scale))[:, None, None] * np.asarray(
             own.compiled(fitted, group, parameters, at, seed)
@@ -348,7 +354,7 @@ def _told_by_level(
 def prior_view(program: Program, group: Group, rows: Rows, parameters: Mapping[str, Array]) -> GroupView:
     """A group as if nothing of it were explained, in the form in which posteriors by inducing values have it."""
     at = functionals_at(group, group.readings.all, rows)
-    kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+    kernel = kernel_values(program.evaluator, group, parameters)
     prior = prior_variances(group, kernel, at)
     nothing = jnp.zeros((*prior.shape, 1), prior.dtype)
     return GroupView(group, kernel, Features(nothing, prior, nothing))

@@ -13,14 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import sympy as sp
+from jaxtyping import Array, Float
 
 from gpdsl.inference.exact.grids import Grid, gridded
-from gpdsl.inference.exact.parts import Part, batched, together
-from gpdsl.program.groups import Group
+from gpdsl.inference.exact.parts import Kind, Part, batched, kinds, over_sets, together
+from gpdsl.kernels.covariance import covariance, variance
+from gpdsl.kernels.form import Form
+from gpdsl.kernels.functionals import Functionals
+from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows, observed_mask
+from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.joint import combined
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import ObservationTerms, latents_in
@@ -169,3 +176,209 @@ def _columns_read(program: Program, each: Statement, position: Mapping[str, int]
         for place in itertools.product(*choices):
             found.add(start + (int(np.ravel_multi_index(place, shape)) if shape else 0))
     return frozenset(found)
+
+
+# The numbers of a system: observed values in units of their noise, and the covariance of what they read of latents.
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Whitened:
+    """One part in units of its noise: `z` of its values, and `loadings` of all its rows."""
+
+    z: Float[Array | np.ndarray, "sets values"]
+    loadings: Float[Array | np.ndarray, "sets columns elements rows"]
+
+
+def whitened(system: System, learnt: Mapping[str, Array], rows: Rows) -> tuple[list[Whitened], Array]:
+    """Every part, and the constant of the log density with the log priors, at unconstrained parameters."""
+    program = system.program
+    parameters = program.parameters.constrain(learnt)
+    count = next(iter(rows.observed.values())).shape[0]
+    mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
+    read = [_read(program, each, Scope(parameters, rows, mean)) for each in system.statements]
+    residuals, loadings = (jnp.concatenate(all_of, axis=-1) for all_of in list(zip(*read, strict=True))[:2])
+    constant = sum((jnp.sum(constants) for _, _, constants in read), start=jnp.zeros((), mean.dtype))
+    first = np.cumsum([0, *[residual.shape[-1] for residual, _, _ in read]])
+    slopes = jnp.swapaxes(loadings, 1, 2)
+
+    def of_set(columns: Array, places: Array, rows: Array) -> tuple[Array, Array]:
+        return residuals.T[places][:, rows].ravel(), slopes[columns][:, places][..., rows]
+
+    found = []
+    for part in system.parts:
+        z, own = over_sets(of_set, part.columns, first[part.elements[..., 0]] + part.elements[..., 1], part.rows)
+        found.append(Whitened(part.values_of(z), own))
+    return found, constant + program.log_prior(parameters)
+
+
+def _read(program: Program, each: Statement, scope: Scope) -> tuple[Array, Array, Array]:
+    """Residuals [rows, elements], loadings [columns, rows, elements] and constants of observed values alone."""
+    axes, mask = each.observation.axes, observed_mask(scope.rows, each.observation)
+    assert scope.latents is not None
+    latents = scope.latents
+    count, columns = latents.shape
+
+    def flat(value: Any) -> Array:
+        return jnp.broadcast_to(jnp.asarray(value, latents.dtype), mask.shape).reshape(count, -1)
+
+    def signal(values: Array) -> Array:
+        return flat(program.evaluator(each.signal, Scope(scope.parameters, scope.rows, values), axes))
+
+    def slope(column: Array) -> Array:
+        return jax.jvp(signal, (latents,), (jnp.broadcast_to(column, latents.shape),))[1]
+
+    loadings = jax.vmap(slope)(jnp.eye(columns, dtype=latents.dtype))
+    residual = flat(program.evaluator(each.residual, scope, axes))
+    constants = flat(program.evaluator(each.constant, scope, axes))
+    seen = mask.reshape(count, -1) > 0  # what stands in the place of a missing value does not count
+    return residual, loadings, jnp.where(seen, constants, 0.0)
+
+
+def functionals(program: Program, rows: Rows) -> list[Functionals]:
+    """What the rows read of each group, without the sums that tell covariances."""
+    return [functionals_at(group, group.readings.basis, rows) for group in program.groups]
+
+
+def at_rows(functionals: Functionals, numbers: Any) -> Functionals:
+    """The functionals of some rows."""
+
+    def some(points: Array) -> Array:
+        whole = isinstance(numbers, np.ndarray) and np.array_equal(numbers, np.arange(len(points)))
+        return points if whole else points[numbers]
+
+    return jax.tree.map(some, functionals)
+
+
+def signal_covariance(
+    program: Program,
+    part: Part,
+    loadings: Float[Array, "sets columns elements rows"],
+    parameters: Mapping[str, Array],
+    read: Sequence[Functionals],
+) -> Float[Array, "sets values values"]:
+    """H K H', the covariance of the values of a part without their noise.
+
+    `parameters` are constrained, and `read` is what all rows read of each group (`functionals`).
+    """
+    total: Array | float = 0.0
+    for each, kind in _reads(program, part, parameters, read):
+        total = total + over_sets(each.signal, loadings, part.rows, kind.factor, kind.processes)
+    size = loadings.shape[-1] * loadings.shape[-2]
+    return part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
+
+
+FEW = 3
+"""Readings of one latent up to which each pair of them is a term of its own: no more than two products of matrices."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Processes:
+    """What a part reads of processes of one kind: `columns` of it by reading, `of_all` what all rows read of them."""
+
+    form: Form
+    kernel: KernelValues
+    of_all: Functionals
+    columns: Mapping[int, tuple[int, ...]]
+
+    def signal(
+        self, loadings: Float[Array, "columns elements rows"], rows: Any, factor: Any, processes: Any
+    ) -> Float[Array, "elements rows elements rows"]:
+        """What they add to the covariance of one set's values."""
+        total: Array | float = 0.0
+        padded, count = with_nothing(loadings), loadings.shape[-1]
+        known = covariance(self.form, kernel_arguments(self.kernel, factor), at_rows(self.of_all, rows))
+        if len(self.columns) > FEW:
+            apart = known.reshape(known.shape[0] // count, count, known.shape[1] // count, count)
+            asked = np.asarray(list(self.columns))
+            weights = jnp.stack([padded[np.asarray(places)] for places in self.columns.values()])
+            halfway = jnp.einsum("rjen,rnsm->jensm", weights, apart[asked][:, :, asked])
+            return jnp.einsum("jensm,sjfm,j->enfm", halfway, weights, self.kernel.scale[processes])
+        for (first, left), (second, right) in itertools.product(self.columns.items(), repeat=2):
+            block = known[first * count : (first + 1) * count, second * count : (second + 1) * count]
+            factors = padded[np.asarray(left)], padded[np.asarray(right)]
+            total = total + _between(self.kernel.scale[processes], factors, block)
+        return jnp.asarray(total)
+
+    def variances(
+        self, loadings: Float[Array, "columns elements rows"], rows: Any, factor: Any, processes: Any
+    ) -> Float[Array, "elements rows"]:
+        """What they add to the variances of one set's values, at most."""
+        padded = with_nothing(loadings)
+        known = variance(self.form, kernel_arguments(self.kernel, factor), at_rows(self.of_all, rows))
+        known = known.reshape(-1, loadings.shape[-1])
+        deviations = sum(jnp.abs(padded[np.asarray(at)]) * jnp.sqrt(known[r]) for r, at in self.columns.items())
+        return jnp.sum(self.kernel.scale[processes][:, None, None] * jnp.square(deviations), axis=0)
+
+
+def _reads(
+    program: Program, part: Part, parameters: Mapping[str, Array], read: Sequence[Functionals]
+) -> Iterator[tuple[_Processes, Kind]]:
+    """What a part reads of each kind of processes."""
+    for group, of_all in zip(program.groups, read, strict=True):
+        kernel = kernel_values(program.evaluator, group, parameters)
+        for kind in kinds(group, part.columns):
+            yield _Processes(group.form, kernel, of_all, kind.columns), kind
+
+
+def with_nothing(loadings: Float[Array, "columns ..."]) -> Float[Array, "columns+1 ..."]:
+    """Loadings with those of a reading that no value reads at the end, place -1 of a `Kind`."""
+    return jnp.concatenate([loadings, jnp.zeros_like(loadings[:1])])
+
+
+def largest_variance(
+    program: Program,
+    part: Part,
+    loadings: Float[Array | np.ndarray, "sets columns elements rows"],
+    parameters: Mapping[str, Array],
+    read: Sequence[Functionals],
+) -> Float[Array, ""]:
+    """The largest variance of a value of a part without its noise; that of several readings of a latent from above."""
+    total: Array | float = 0.0
+    for each, kind in _reads(program, part, parameters, read):
+        total = total + over_sets(each.variances, jnp.asarray(loadings), part.rows, kind.factor, kind.processes)
+    return jnp.max(jnp.asarray(total))
+
+
+def kernel_arguments(kernel: KernelValues, factor: Any) -> list[Array]:
+    """The parameters of one of a group's different kernels."""
+    return [argument[factor] for argument in kernel.arguments]
+
+
+@jax.custom_vjp
+def between_factors(
+    left: Float[Array, " rows"], matrix: Float[Array, "rows rows"], right: Float[Array, " rows"]
+) -> Float[Array, "rows rows"]:
+    """diag(left) matrix diag(right). Its slopes in both factors come from one product of two matrices, made once."""
+    return left[:, None] * right[None, :] * matrix
+
+
+def _factors_forward(left: Array, matrix: Array, right: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    return between_factors(left, matrix, right), (left, matrix, right)
+
+
+def _factors_backward(kept: tuple[Array, Array, Array], slope: Array) -> tuple[Array, Array, Array]:
+    left, matrix, right = kept
+    product = jax.lax.optimization_barrier(slope * matrix)
+    return product @ right, slope * left[:, None] * right[None, :], left @ product
+
+
+between_factors.defvjp(_factors_forward, _factors_backward)
+
+
+def _between(
+    scale: Float[Array, " processes"],
+    loadings: tuple[Float[Array, "processes elements rows"], Float[Array, "processes elements rows"]],
+    block: Float[Array, "rows rows"],
+) -> Float[Array, "elements rows elements rows"]:
+    """sum_j scale_j h_j h_j' times a covariance, for two readings."""
+    left, right = loadings
+    processes, elements, rows = left.shape
+    if processes == elements == 1:
+        return between_factors(scale[0] * left[0, 0], block, right[0, 0])[None, :, None, :]
+    if processes == 1:
+        weights = (scale[0] * left[0])[:, :, None, None] * right[0][None, None]
+    else:
+        flat = (left * scale[:, None, None]).reshape(processes, -1).T @ right.reshape(processes, -1)
+        weights = flat.reshape(elements, rows, elements, rows)
+    return weights * block[None, :, None, :]

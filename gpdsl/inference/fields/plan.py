@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import sympy as sp
+from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, plural
@@ -15,15 +19,17 @@ from gpdsl.inference.driver import Keep, drive
 from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.posteriors.posterior import Posterior
+from gpdsl.inference.problem import Monitor, Report, Result, as_arrays
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.language.inducing import shown_inducing
-from gpdsl.program.evaluation import field_means, refuse_beside_fields, roots
+from gpdsl.program.evaluation import deviations, field_means, refuse_beside_fields, roots
 from gpdsl.program.groups import columns_of
+from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
 from gpdsl.symbolic.translate import Ref
 
 CALLS = 64
@@ -212,3 +218,57 @@ def _calls(program: Program, options: Options, choice: Choice) -> list[str]:
     lines.append(f"    evaluations: {each:,} calls a round; fits end after 3 to 8 rounds as a rule{limit}")
     lines.append(f"    a prediction: {FIELD_CALLS * len(program.uses()):,} calls for all rows")
     return lines
+
+
+# The posterior of all fields at their points, as a fit holds it.
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FieldMarginals(Marginals):
+    """Means and variances [1, 1, D] of all values, and a root of their covariance. `count` rows read them."""
+
+    root: Float[Array, "D R"] | None = None
+    count: int = field(default=1, metadata={"static": True})
+
+    together = True
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the data."""
+        return self.count
+
+    def part(self, index: slice | np.ndarray) -> FieldMarginals:
+        """For some of the rows."""
+        return replace(self, count=len(np.arange(self.count)[index]))
+
+    def at(self, program: Program, normals: Float[Array, "S K 1 D"]) -> Float[Array, "S K 1 D"]:
+        """Joint samples, each of a whole field."""
+        assert self.root is not None
+        return self.mean + normals @ self.root.T
+
+
+@dataclass(frozen=True, eq=False)
+class OverFields(Posterior):
+    """Of fields: values at points that are the same in every row, whitened, with one Gaussian across them."""
+
+    whitened, jointly, carries = False, True, False
+
+    @staticmethod
+    def suits(program: Program, choice: Choice) -> bool:
+        return bool(program.fields)
+
+    def support(self, choice: Choice, rows: int) -> str:
+        names = ", ".join(field.name for field in self.program.fields)
+        return f"all {self.program.latents} values of {names} jointly"
+
+    def marginals(self, program: Program, rows: Rows, count: int) -> FieldMarginals:
+        """From the posterior of the whitened values."""
+        parameters, (posterior, _) = self.numbers
+        mean = jnp.concatenate([q.mean.reshape(-1) for q in posterior])
+        root = jnp.concatenate([q.root.reshape(-1, q.root.shape[-1]) for q in posterior])
+        whitened = jnp.concatenate([mean[:, None], root], axis=1)
+        loaded = deviations(program, roots(program, parameters, self.jitter), whitened)
+        centre = field_means(program, parameters) + loaded[:, 0]
+        variance = jnp.sum(loaded[:, 1:] ** 2, axis=1)
+        return FieldMarginals(centre[None, None], variance[None, None], None, loaded[:, 1:], count)

@@ -23,10 +23,9 @@ from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
 from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, unexplained
 from gpdsl.inference.infer import infer
 from gpdsl.inference.layered.shallow import no_worse_than_one, passing
-from gpdsl.inference.monitor import Monitor, Report
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import LARGEST
-from gpdsl.inference.problem import Found, Result, as_arrays
+from gpdsl.inference.problem import Found, Monitor, Report, Result, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.kernels.interdomain import PATCHES
@@ -172,7 +171,7 @@ def _grown(
             begin = _next(program, unbent, data, options, best, loss)
             if begin is None:
                 break
-            found = _continued(program, data, options, best, begin, callback, keep)
+            found = _continued(program, data, best, begin, callback, keep)
             history = found[1].after(best[1])
             if not found[0].elbo > best[0].elbo:
                 best = replace(best[0], interrupted=found[0].interrupted), history, *best[2:]
@@ -309,7 +308,7 @@ def _of_group(
 
 
 def _continued(
-    program: Program, data: Data, options: Options, best: Found, begin: _Begin, callback: Told | None, keep: Keep | None
+    program: Program, data: Data, best: Found, begin: _Begin, callback: Told | None, keep: Keep | None
 ) -> Found:
     """The fit that goes on from the best so far."""
     result, monitor, choice, jitter = best

@@ -69,7 +69,7 @@ def pivots(program: Program, group: Group, points: Float[np.ndarray, "n D"], cou
     everywhere = jnp.asarray(points, dtype)
 
     def kernels(learnt: dict[str, Array]) -> list[tuple[Array, ...]]:
-        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt), points.shape[-1])
+        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
         return [tuple(a[g] for a in kernel.arguments) for g in range(group.factors)]
 
     def cross(learnt: dict[str, Array], some: Array, points: Array) -> Array:
@@ -145,7 +145,7 @@ def unexplained(
     jitter = jitter_for(jnp.dtype(dtype))
 
     def left(learnt: dict[str, Array], points: Array, inducing: Array) -> Array:
-        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt), points.shape[-1])
+        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
         factor = factorise(group, kernel, Values(inducing), jitter)
         features = sparse_features(group, kernel, Values(inducing), Values(points), factor)
         return jnp.mean(features.residual)

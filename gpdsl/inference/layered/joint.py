@@ -26,7 +26,7 @@ from gpdsl.inference.posteriors.pathwise import Bent, bent, by_column, refuse_un
 from gpdsl.inference.posteriors.posterior import Given, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import Form
-from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, KernelValues, kernel_values
@@ -161,7 +161,7 @@ def _together(
     """
     group = program.groups[place]
     at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
-    kernel = kernel_values(program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
+    kernel = kernel_values(program.evaluator, group, parameters)
     prior = prior_means(program.evaluator, [group], parameters, at, row_count(rows), values)
     if group.per_row:
         mean, variance = posterior[place].moments(row_features(rows, prior.dtype))
@@ -236,7 +236,7 @@ def _composed_at(
             group, points, own = program.groups[place], inducing[place], drawn[place].alone(number)
             at, known = layers.at_samples(group, rows, values[None])
             new = functionals_at(group, group.readings.all, at)
-            kernel = kernel_values(program.evaluator, group, parameters, every_point(new).shape[-1])
+            kernel = kernel_values(program.evaluator, group, parameters)
             cross = of_each_kernel(group, partial(_between, group.form, new, points), kernel)
             found = by_column(group, kernel, own.prior.at(group, kernel, new, seed) + cross @ own.weights)[0]
             found = found + prior_means(program.evaluator, [group], parameters, at, len(found), known)

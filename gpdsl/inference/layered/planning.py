@@ -23,10 +23,10 @@ from gpdsl.inference.layered.shallow import begins_below, may_go_on
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.explain import described, explain_observation, row_variable
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.per_latent import asked_of, shown_of
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
+from gpdsl.language.inducing import asked_of, shown_of
 from gpdsl.language.model import VALUE
 from gpdsl.language.options import OPTIONS
 from gpdsl.program.groups import Group, reads_of

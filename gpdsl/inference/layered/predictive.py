@@ -28,7 +28,7 @@ from gpdsl.inference.posteriors.features import (
 )
 from gpdsl.inference.posteriors.posterior import Functions, Given, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
@@ -237,7 +237,7 @@ class Layered(Posterior):
         """The parameters, and what the posterior tells of each group, which many rows have in common."""
         (q, inducing), found = numbers, []
         for group, points, known in zip(program.groups, inducing, q, strict=True):
-            kernel = kernel_values(program.evaluator, group, parameters, every_point(points).shape[-1])
+            kernel = kernel_values(program.evaluator, group, parameters)
             found.append(known if group.per_row else told_of(group, kernel, points, known, self.jitter))
         return parameters, (found, inducing)
 

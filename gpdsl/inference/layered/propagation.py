@@ -26,7 +26,7 @@ from gpdsl.inference.posteriors.features import (
     row_features,
     sparse_features,
 )
-from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.evaluation import functionals_at, prior_means, stack_inputs
 from gpdsl.program.groups import Group, KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
@@ -108,7 +108,7 @@ class Layers:
         for place in self.program.order:
             group = self.program.groups[place]
             own = slice(group.start, group.stop)
-            kernel = kernel_values(self.program.evaluator, group, parameters, every_point(inducing[place]).shape[-1])
+            kernel = kernel_values(self.program.evaluator, group, parameters)
             at = self.at_samples(group, rows, values)
             given = kernel, inducing[place], posterior[place], parameters, drawn.normals[..., own], jitter
             found = self._group(group, at, row_count(rows), *given)
@@ -310,7 +310,7 @@ class Expected:
         means = variances = jnp.zeros((count, program.latents), precision_of(inducing))
         for place in program.order:
             group, z, q = program.groups[place], inducing[place], posterior[place]
-            kernel = kernel_values(program.evaluator, group, parameters, every_point(z).shape[-1])
+            kernel = kernel_values(program.evaluator, group, parameters)
             if group.per_row:
                 mean, sd = row_moments(q, rows, means.dtype)
                 mean, variance = mean.T, (sd**2).T

@@ -18,9 +18,8 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import INTERRUPTED
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.start import passing_on, start_layers
-from gpdsl.inference.monitor import Report
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Found, as_arrays
+from gpdsl.inference.problem import Found, Report, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m

@@ -152,7 +152,7 @@ def _full(mean: Float[np.ndarray, "latents M"], root: Float[np.ndarray, "*latent
 
 
 def _scale(program: Program, group: Group, parameters: Mapping[str, Any]) -> Any:
-    return kernel_values(program.evaluator, group, parameters, 0).scale
+    return kernel_values(program.evaluator, group, parameters).scale
 
 
 def _by_name(program: Program, group: Group, values: Float[np.ndarray, "rows latents"]) -> dict[str, np.ndarray]:
@@ -227,7 +227,7 @@ def _whitened(
     """
 
     def compute(parameters: Any, centres: Any, wanted: Any) -> Any:
-        kernel = kernel_values(program.evaluator, group, parameters, centres.shape[1])
+        kernel = kernel_values(program.evaluator, group, parameters)
         factor = factorise(group, kernel, Values(centres), jitter)
         own = jnp.sqrt(jnp.mean(prior_variances(group, kernel, Values(centres)), axis=1))
         sds = jnp.broadcast_to(own, (group.size,))

@@ -13,9 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from gpdsl.errors import GpdslError, plural
-from gpdsl.inference.images import Images
 from gpdsl.inference.integrated import STATISTICS
-from gpdsl.inference.log_joint import Learnt, LogJoint, log_volume
+from gpdsl.inference.log_joint import Images, Learnt, LogJoint, log_volume
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.program.kept import on_use

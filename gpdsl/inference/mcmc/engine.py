@@ -17,9 +17,8 @@ from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_evidence
 from gpdsl.inference.exact.system import System
-from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import Integrated
-from gpdsl.inference.log_joint import LogJoint, jumping, log_volume
+from gpdsl.inference.log_joint import LogJoint, images_of, jumping, log_volume
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.chains import (
     Chains,
@@ -33,10 +32,9 @@ from gpdsl.inference.mcmc.chains import (
 )
 from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere
 from gpdsl.inference.mcmc.tempered import tempered, warming
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays
 from gpdsl.inference.sides import SEVERAL
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program

@@ -23,9 +23,8 @@ from gpdsl.data import minibatches
 from gpdsl.inference.driver import ALL_DONE
 from gpdsl.inference.natural.profiled import outer_point
 from gpdsl.inference.natural.site_starts import departed
-from gpdsl.inference.natural.sweep import Point, Sweep, carried, sweep
+from gpdsl.inference.natural.sweep import End, Point, Sweep, carried, ended, sweep
 from gpdsl.inference.natural.tied import Tied, definite, no_sites
-from gpdsl.inference.natural.tied_ends import End, ended
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows

@@ -1,4 +1,7 @@
-"""One pass over a minibatch: the bound, its gradient in the hyperparameters, and where the tied sites should be."""
+"""One pass over a minibatch, and how searches on minibatches end.
+
+A pass gives the bound, its gradient in the hyperparameters, and where the tied sites should be.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.driver import STAYED, better
 from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import split_point
-from gpdsl.inference.natural.tied import Pass, Tied, backward, forward, read_anew, transported
+from gpdsl.inference.natural.tied import Pass, Tied, backward, forward, host_posterior, read_anew, transported
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Covariances, Features, covariances
-from gpdsl.inference.problem import Problem
-from gpdsl.kernels.functionals import Functionals, every_point
+from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
+from gpdsl.inference.warm import near
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import with_jitter
 from gpdsl.program.evaluation import functionals_at
-from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.groups import KernelValues, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
@@ -87,7 +94,9 @@ def carried(
     parameters, found = problem.program.parameters.constrain(point["parameters"]), []
     parts = zip(problem.program.groups, anchors, point["inducing"], sites, factors, strict=True)
     for group, old, new, tied, factor in parts:
-        known = covariances(group, _kernel(problem.program, group, parameters, new), old, new, problem.jitter)
+        known = covariances(
+            group, kernel_values(problem.program.evaluator, group, parameters), old, new, problem.jitter
+        )
         found.append(read_anew(tied, with_jitter(known.cross, problem.jitter), factor))
     return found
 
@@ -98,14 +107,10 @@ def covariances_at(problem: Problem, point: Point, held: list[Any], rows: Rows) 
     parameters = problem.program.parameters.constrain(learnt)
     found = []
     for group, functionals in zip(problem.program.groups, inducing, strict=True):
-        kernel = _kernel(problem.program, group, parameters, functionals)
+        kernel = kernel_values(problem.program.evaluator, group, parameters)
         at = functionals_at(group, group.readings.all, rows)
         found.append((covariances(group, kernel, functionals, at, problem.jitter), kernel.scale))
     return found
-
-
-def _kernel(program: Program, group: Group, parameters: Mapping[str, Array], functionals: Any) -> KernelValues:
-    return kernel_values(program.evaluator, group, parameters, every_point(functionals).shape[-1])
 
 
 def _marginals(
@@ -121,3 +126,35 @@ def _marginals(
         for group, scale, p in zip(program.groups, scales, passes, strict=True)
     ]
     return assemble(program, parameters, rows, seen, moments)
+
+
+# How searches on minibatches end: as all rows see what they found, and never below the fit that they started from.
+
+
+@dataclass(frozen=True)
+class End:
+    """A point of the search, the sites there, and the scales of the kernels that these were last used with."""
+
+    point: Point
+    sites: Sequence[Tied]
+    scales: Sequence[Array]
+
+    def posterior(self) -> list[Whitened]:
+        """q, on the host."""
+        return [host_posterior(tied, scale) for tied, scale in zip(self.sites, self.scales, strict=True)]
+
+    def state(self, problem: Problem) -> dict[str, Any]:
+        """As the bound takes it."""
+        learnt, inducing = split_point(self.point, problem.inducing)
+        groups = [near(problem.layout.family, q, np.ones(1), np.asarray(q.mean), None) for q in self.posterior()]
+        posterior = {"groups": groups, "logits": np.zeros(1)}
+        state = {"parameters": learnt, "inducing": inducing, "posterior": posterior}
+        return dict(as_arrays(state, problem.options.dtype))
+
+
+def ended(problem: Problem, first: End | None, last: End) -> Result:
+    """The last end of a search, with its bound of all rows; or the first, another fit's, where that has a higher."""
+    _, bound, stayed = better(problem, None if first is None else first.state(problem), last.state(problem))
+    found = first if stayed and first is not None else last
+    learnt, inducing = as_numpy(split_point(found.point, problem.inducing))
+    return Result(learnt, inducing, found.posterior(), np.ones(1), *bound, STAYED if stayed else "")

@@ -24,8 +24,7 @@ from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.opaque.budget import LAST_SHARE, held_out, point_cost
 from gpdsl.inference.opaque.evaluations import Batch, Damping, Evaluations, Judged, Points, Trust, change, distance
-from gpdsl.inference.opaque.fresh import held_out_bound
-from gpdsl.inference.opaque.simulator import Fitted, Place, Simulator
+from gpdsl.inference.opaque.simulator import Fitted, Place, Simulator, held_out_bound
 from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.program.cache import jit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,18 +10,74 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
+from gpdsl.inference.ascent.joint import initial_state
+from gpdsl.inference.driver import whole_bound
 from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.integrated import UNTRUSTED, Explored, Integrated, Learnt, Profile, explored
-from gpdsl.inference.monitor import Monitor
+from gpdsl.inference.log_joint import log_volume
 from gpdsl.inference.over_parameters.gaussian import Gaussian, Valued, ascended, averaged, normals, start
-from gpdsl.inference.over_parameters.profile import ParametersProfile
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Result
-from gpdsl.inference.proposals import mode_of
-from gpdsl.inference.smoothing import smoothed
+from gpdsl.inference.problem import Monitor, Problem, Result, as_numpy
+from gpdsl.inference.proposals import mode_of, smoothed
 from gpdsl.program.program import Program
+from gpdsl.program.rows import Rows
+
+# The log likelihood and the log priors of a model without latents, as functions of its parameters alone.
+
+AT_ONCE, PLACES = 1_000_000, 256
+"""Rows times places whose densities are held at once, and places at most: one program does for any number of them."""
+
+BRIEF = 2_000
+"""Rows up to which it counts more how soon that program is compiled than how fast it is."""
+
+
+class ParametersProfile:
+    """log p(y, theta) of a model whose evidence nothing has to be integrated for, one place or many at a time."""
+
+    def __init__(self, problem: Problem, _: Result) -> None:
+        self.problem, self._state = problem, initial_state(problem)
+        self._slope = problem.compiling(jax.value_and_grad(self._value))
+        each = jax.vmap(jax.value_and_grad(self._density), in_axes=(0, None))
+        self._many = problem.compiling(each, brief=problem.count <= BRIEF)
+        self.rows, self._size = problem.rows, min(max(AT_ONCE // max(problem.count, 1), 1), PLACES)
+
+    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
+        """The value and its gradient."""
+        value, gradient = self._slope(dict(learnt), self.rows)
+        return float(value), gradient
+
+    def value(self, learnt: Learnt) -> float:
+        """The value, without the gradient, which is cheap here."""
+        return self(learnt)[0]
+
+    def several(
+        self, learnt: Mapping[str, np.ndarray]
+    ) -> tuple[Float[np.ndarray, " places"], Mapping[str, np.ndarray]]:
+        """Log densities of the numbers themselves, at many places along the first axis of each, and gradients."""
+        count, size = len(next(iter(learnt.values()))), self._size
+        padded = {name: np.resize(each, (-(-count // size) * size, *each.shape[1:])) for name, each in learnt.items()}
+        parts = [
+            as_numpy(self._many({name: jnp.asarray(each[at : at + size]) for name, each in padded.items()}, self.rows))
+            for at in range(0, count, size)
+        ]
+        whole = jax.tree.map(lambda *some: np.concatenate(some)[:count], *parts)
+        return whole[0], whole[1]
+
+    def at(self, learnt: Learnt) -> Result:
+        """What the parameters are there: nothing else is unknown."""
+        return Result(as_numpy(dict(learnt)), [], [], np.ones(1), float("nan"), 0.0)
+
+    def _value(self, learnt: Learnt, rows: Rows) -> Array:
+        problem = self.problem
+        return whole_bound(problem, {**self._state, "parameters": learnt}, rows, [], None, problem.jitter)
+
+    def _density(self, learnt: Learnt, rows: Rows) -> Array:
+        return self._value(learnt, rows) + log_volume(self.problem.program, learnt)
+
+
+# `parameters = gaussian`: from the end of a search to q over the learnt parameters, its bound, and draws of it.
 
 FULL = 200
 """Numbers up to which q has all covariances between them."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.plan.per_latent import counted, of_latents, supported, words_of
 from gpdsl.inference.plan.refusals import refuse
+from gpdsl.language.inducing import counted, of_latents, supported, words_of
 from gpdsl.language.options import OPTIONS, check_engine, check_option
 
 # Whether all rows are taken at once, or minibatches: by the work that either takes.
@@ -249,7 +249,6 @@ def decide(
     rows: int,
     *,
     opaque: bool,
-    sampled: bool,
     per_row: bool = False,
     learnt: int = 0,
     latents: int = 2,
@@ -301,7 +300,7 @@ def decide(
             optimizer = "natural"
             reasons["optimizer"] = "a full Gaussian on minibatches: natural gradients for q, Adam for the rest"
         elif batch or opaque:
-            optimizer, reasons["optimizer"] = "adam", _noisy(posterior, opaque, per_row)
+            optimizer, reasons["optimizer"] = "adam", _noisy(posterior, opaque)
         else:
             optimizer, reasons["optimizer"] = "lbfgs", "all rows, a deterministic objective"
     refuse(optimizer, posterior, batch, opaque, per_row, options.schedule)
@@ -346,7 +345,7 @@ def _decide_ep(
     return Choice(dense, inducing, batch, samples, optimizer, steps, reasons, posterior, rate, power=power)
 
 
-def _noisy(posterior: str, opaque: bool, per_row: bool) -> str:
+def _noisy(posterior: str, opaque: bool) -> str:
     """Why Adam is the choice."""
     if posterior != "full":
         return "noisy gradients"

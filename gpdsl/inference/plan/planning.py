@@ -55,13 +55,19 @@ def decided(
     program: Program, data: Data, options: Options, start: Start | None = None
 ) -> tuple[Choice, Layout, list[Functionals]]:
     """What variational inference and expectation propagation decide. Raises GpdslError for what cannot work."""
-    learnt, facts = numbers_learnt(program, options), {"opaque": program.opaque, "sampled": program.sampled}
-    latents = sum(group.size for group in program.groups)
+    learnt, latents = numbers_learnt(program, options), sum(group.size for group in program.groups)
     shape, declared = program.translator.shape, program.declarations.latents.values()
     levels = max((math.prod(shape(latent.levels)) for latent in declared), default=1)
-    facts |= {"per_row": any(group.per_row for group in program.groups)}
-    names = tuple(program.declarations.latents)
-    choice = decide(options, data.rows, **facts, learnt=learnt, latents=latents, levels=levels, names=names)
+    choice = decide(
+        options,
+        data.rows,
+        opaque=program.opaque,
+        per_row=any(group.per_row for group in program.groups),
+        learnt=learnt,
+        latents=latents,
+        levels=levels,
+        names=tuple(program.declarations.latents),
+    )
     program = training(program, dense=choice.dense)
     for name, asked in choice.own.items() or [("", choice.features or choice.inducing)]:
         if isinstance(asked, int) and asked > data.rows * levels:
@@ -161,7 +167,7 @@ def _spanning(program: Program, group: Group, inducing: Functionals, options: Op
     jitter = jitter_for(jnp.dtype(options.dtype))
 
     def matrix(parameters: dict[str, Array], points: Array) -> Array:
-        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(parameters), points.shape[-1])
+        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(parameters))
         return covariance(group.form, [a[0] for a in kernel.arguments], Values(points))
 
     start = as_arrays(program.parameters.unconstrained(), options.dtype)

@@ -23,10 +23,10 @@ from jaxtyping import Array, Float, Int
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import factorise
+from gpdsl.kernels.combined import FINE
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Integrals, blocks, every_point
-from gpdsl.kernels.integrals import FINE
+from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Integrals, blocks
 from gpdsl.kernels.waves import unsuited, waves
 from gpdsl.lowering.table import cosine
 from gpdsl.program.cache import jit
@@ -116,7 +116,7 @@ class PriorDraws:
         """`at` with the kernel at these parameters."""
 
         def values(own: PriorDraws, parameters: Mapping[str, Array], at: Functionals) -> Array:
-            kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+            kernel = kernel_values(program.evaluator, group, parameters)
             return own.at(group, kernel, at, seed)
 
         return jit(values)(self, parameters, at)
@@ -189,7 +189,7 @@ def bent(
     common = rng.standard_normal((len(component), 1, width)) if program.coupled else None
     prior = random_waves(program, len(component), rng)
     for group, q, at, waved in zip(program.groups, posterior, inducing, prior, strict=True):
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(at).shape[-1])
+        kernel = kernel_values(program.evaluator, group, parameters)
         factor = factorise(group, kernel, at, jitter)
         factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
         own = rng.standard_normal((len(component), group.size, np.shape(q.root)[-1]))
@@ -218,7 +218,7 @@ def bent_at(
     found = []
     for group, at, own in zip(program.groups, inducing, drawn, strict=True):
         new = functionals_at(group, group.readings.all, rows)
-        kernel = kernel_values(program.evaluator, group, parameters, every_point(new).shape[-1])
+        kernel = kernel_values(program.evaluator, group, parameters)
         cross = [covariance(group.form, arguments_of(group, kernel, j), new, at) for j in range(group.size)]
         told = jnp.stack([each @ weights for each, weights in zip(cross, own.weights, strict=True)])
         found.append(by_column(group, kernel, own.prior.at(group, kernel, new, seed) + told))

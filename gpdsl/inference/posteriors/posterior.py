@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy.linalg import solve_triangular
 
 from gpdsl.errors import need
 from gpdsl.inference.bound import views
 from gpdsl.inference.posteriors.coupled import Block, marginals_of, unexplained, verify_size, whitened_blocks
 from gpdsl.inference.posteriors.family import Held, Whitened, parse_family
-from gpdsl.inference.posteriors.on_host import Covariances, Told, told_by_values
 from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
@@ -33,6 +33,66 @@ from gpdsl.program.rows import Rows, row_count
 
 if TYPE_CHECKING:
     from gpdsl.inference.plan.options import Choice, Options
+
+
+# What a posterior says of its latents at a few rows, in NumPy, from covariances of the prior: nothing is compiled.
+
+Matrix = Float[np.ndarray, "n m"]
+
+
+class Told(NamedTuple):
+    """Covariances at some rows of two latents, by their columns, but for those that are 0; and `Posterior.inverses`."""
+
+    covariances: dict[tuple[int, int], Matrix]
+    inverses: Sequence[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Covariances:
+    """Of a group whose columns begin at `start`: scales, variances of white noise besides, and covariances at scale 1.
+
+    `known` are those of what its posterior is over, `cross` of that with some rows, `own` of these.
+    """
+
+    start: int
+    scale: Float[np.ndarray, " latents"]
+    white: Float[np.ndarray, " latents"]
+    known: Float[np.ndarray, "factors M M"]
+    cross: Float[np.ndarray, "factors M rows"]
+    own: Float[np.ndarray, "factors rows rows"]
+
+    def latents(self) -> Iterator[tuple[int, int, float]]:
+        """Column, kernel and scale of every latent."""
+        for j, scale in enumerate(self.scale):
+            yield self.start + j, min(j, len(self.known) - 1), float(scale)
+
+    @cached_property
+    def prior(self) -> dict[int, Matrix]:
+        """Covariances of every latent at the rows, by its column."""
+        return {column: scale * self.own[which] for column, which, scale in self.latents()}
+
+
+def features(
+    known: Float[np.ndarray, "M M"], cross: Float[np.ndarray, "M rows"], jitter: float
+) -> Float[np.ndarray, "rows M"]:
+    """phi = K_ru L'^-1 of whitened values, L L' = K_uu with the jitter of the fit."""
+    lifted = known + jitter * np.mean(np.diagonal(known)) * np.eye(len(known))
+    return np.asarray(solve_triangular(np.linalg.cholesky(lifted), cross, lower=True).T)
+
+
+def told_by_values(groups: Sequence[Covariances], q: Sequence[Whitened], coupled: bool, jitter: float) -> Told:
+    """By one Gaussian of whitened values, S = R R': K - phi phi' + phi S phi', SAVIGP eqs. 37 to 39 with all of K."""
+    loaded, found = dict[int, Matrix](), dict[tuple[int, int], Matrix]()
+    for group, each in zip(groups, q, strict=True):
+        phis = [features(known, cross, jitter) for known, cross in zip(group.known, group.cross, strict=True)]
+        for column, which, scale in group.latents():
+            loaded[column] = np.sqrt(scale) * phis[which] @ np.asarray(each.root[0, column - group.start], float)
+            found[column, column] = scale * (group.own[which] - phis[which] @ phis[which].T)
+    pairs = ((a, b) for a in loaded for b in loaded if coupled or a == b)
+    return Told({(a, b): found.get((a, b), 0.0) + loaded[a] @ loaded[b].T for a, b in pairs})
+
+
+# What a fit says of its latents at any rows, whatever holds it: marginals, covariances between rows, whole functions.
 
 # Many rows a part at a time, so that what is computed about them takes bounded memory.
 

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gpdsl.data import some_rows
-from gpdsl.inference.quadruply_stochastic.features import Features, Latent, dtype_of, fourier_features
 from gpdsl.inference.quadruply_stochastic.sums import Held
 from gpdsl.inference.quadruply_stochastic.swept import State
+from gpdsl.inference.quadruply_stochastic.weights import Features, Latent, dtype_of, fourier_features
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.parameters import Unconstrained, bijector
@@ -66,7 +66,7 @@ class Basis:
         if self.kind == "fourier":
             return fourier_features(program, count, seed)
         assert self.centres is not None
-        latent = Latent(program, program.groups[0], 0)
+        latent = Latent(program, program.groups[0])
         return (InducingFeatures if self.kind == "inducing" else RelevanceFeatures)(latent, self.centres)
 
 
@@ -107,7 +107,7 @@ class _Centred:
         return self._values(parameters, x, index)
 
     def _values(self, parameters: Unconstrained, x: Float[Array, "n d"], index: Int[Array, "k"]) -> Float[Array, "n k"]:
-        scale, arguments = self.latent.kernel(parameters, x.shape[1])
+        scale, arguments = self.latent.kernel(parameters)
         return scale * covariance(self.latent.group.form, arguments, Values(x), Values(self._at(index, x.dtype)))
 
     def _at(self, index: Int[Array, "k"], dtype: jnp.dtype) -> Float[Array, "k d"]:
@@ -137,7 +137,7 @@ class InducingFeatures(_Centred):
 
     def _variance(self, parameters: Unconstrained, index: Int[Array, "k"]) -> Float[Array, "k"]:
         at = self._at(index, dtype_of(parameters))
-        scale, arguments = self.latent.kernel(parameters, at.shape[1])
+        scale, arguments = self.latent.kernel(parameters)
         return scale * variance(self.latent.group.form, arguments, Values(at))
 
 

@@ -16,22 +16,19 @@ from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import ALL_DONE, STAYED, Plan, drive, searching
 from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.monitor import Monitor
 from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.plan.options import Choice, Options, WeightChoice
 from gpdsl.inference.posteriors.family import Diagonal, Full
-from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy
+from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
 from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weights, explain_weights
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
-from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.located import gathered
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
 from gpdsl.inference.quadruply_stochastic.solved import SolvedFit, notes_on_width, steadied
-from gpdsl.inference.quadruply_stochastic.sums import inputs_of, moments, slab, whole_divergence
+from gpdsl.inference.quadruply_stochastic.sums import gathered, inputs_of, moments, slab, whole_divergence
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
-from gpdsl.inference.quadruply_stochastic.weights import Weights, start_weights
+from gpdsl.inference.quadruply_stochastic.weights import Features, Weights, start_weights
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.cache import jit, precision

@@ -21,9 +21,8 @@ from gpdsl.inference.posteriors.pathwise import PriorDraws, random_waves, refuse
 from gpdsl.inference.posteriors.posterior import UNLIKE, Arrays, Paths, Posterior
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.quadruply_stochastic.basis import Basis
-from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.sums import covariances, inputs_of, moments, slab, slabs
-from gpdsl.inference.quadruply_stochastic.weights import Weights
+from gpdsl.inference.quadruply_stochastic.weights import Features, Weights
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.numerics import cholesky, solve_lower
 from gpdsl.program.evaluation import prior_means
@@ -214,7 +213,7 @@ def _prior_at(
     program: Program, parameters: Mapping[str, Array], prior: PriorDraws, x: Float[Array, "n d"], seed: int
 ) -> Float[Array, "n draws"]:
     group = program.groups[0]
-    kernel = kernel_values(program.evaluator, group, parameters, x.shape[1])
+    kernel = kernel_values(program.evaluator, group, parameters)
     return jnp.sqrt(kernel.scale[0]) * prior.at(group, kernel, Values(x), seed)[0]
 
 

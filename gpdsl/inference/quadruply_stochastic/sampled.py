@@ -27,10 +27,8 @@ from gpdsl.inference.quadruply_stochastic.estimators import (
     quadratic_likelihood,
     slopes,
 )
-from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.located import gathered, located
-from gpdsl.inference.quadruply_stochastic.sums import Seen, inputs_of, moments, see
-from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, below_diagonal, block, own_column
+from gpdsl.inference.quadruply_stochastic.sums import Seen, gathered, inputs_of, located, moments, see
+from gpdsl.inference.quadruply_stochastic.weights import Features, Index, Weights, below_diagonal, block, own_column
 from gpdsl.program.cache import jit
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows

@@ -23,10 +23,8 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
-from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.located import gathered
-from gpdsl.inference.quadruply_stochastic.sums import Held, inputs_of, moments, surveyed, whole_divergence
-from gpdsl.inference.quadruply_stochastic.weights import Weights
+from gpdsl.inference.quadruply_stochastic.sums import Held, gathered, inputs_of, moments, surveyed, whole_divergence
+from gpdsl.inference.quadruply_stochastic.weights import Features, Weights
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.cache import jit
 from gpdsl.program.rows import Rows

@@ -8,15 +8,43 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.weights import Index, Weights, divergence, log_diagonal
+from gpdsl.data.table import stays_on_disk
+from gpdsl.inference.problem import Problem, as_arrays
+from gpdsl.inference.quadruply_stochastic.weights import Features, Index, Weights, divergence, log_diagonal
 from gpdsl.program.evaluation import stack_inputs
 from gpdsl.program.parameters import Unconstrained
-from gpdsl.program.program import Program
+from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows
+
+# Where the rows of a batch are: on the device with all others, or on disk, from which they are read when needed.
+
+Places = Int[np.ndarray, "..."]
+
+
+def located(problem: Problem, *indices: Places) -> tuple[Rows, tuple[Array, ...]]:
+    """Rows that hold those of the indices, and the indices there, each in the shape given.
+
+    These are all rows of the problem, or of memory maps the ones asked for.
+    """
+    if not any(map(stays_on_disk, jax.tree.leaves(problem.rows))):
+        return problem.rows, tuple(map(jnp.asarray, indices))
+    flat = np.concatenate([np.ravel(index) for index in indices])
+    ends = np.cumsum([np.size(index) for index in indices])
+    places = np.split(np.arange(len(flat)), ends[:-1])
+    shaped = (jnp.asarray(place.reshape(index.shape)) for place, index in zip(places, indices, strict=True))
+    return gathered(problem, flat), tuple(shaped)
+
+
+def gathered(problem: Problem, index: Places) -> Rows:
+    """Some rows by themselves, on the device."""
+    return as_arrays(take_rows(problem.rows, index), problem.options.dtype)
+
+
+# Sums over all basis functions at the rows of a batch, and what the rows of a batch add to all weights.
 
 # What engines and predictions read of a program with weights: its one latent's basis functions at rows.
 

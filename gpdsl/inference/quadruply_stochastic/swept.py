@@ -21,7 +21,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, expected, slopes
-from gpdsl.inference.quadruply_stochastic.features import Features
 from gpdsl.inference.quadruply_stochastic.sums import (
     Held,
     Running,
@@ -34,7 +33,7 @@ from gpdsl.inference.quadruply_stochastic.sums import (
     slabs,
     with_part,
 )
-from gpdsl.inference.quadruply_stochastic.weights import Index, Lengths, Weights, divergence
+from gpdsl.inference.quadruply_stochastic.weights import Features, Index, Lengths, Weights, divergence
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 

@@ -17,11 +17,19 @@ from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic.basis import PRECISION, repositioned
 from gpdsl.inference.quadruply_stochastic.choice import FROZEN
 from gpdsl.inference.quadruply_stochastic.estimators import slopes
-from gpdsl.inference.quadruply_stochastic.features import Features
-from gpdsl.inference.quadruply_stochastic.located import gathered, located
-from gpdsl.inference.quadruply_stochastic.sums import Held, Running, added, inputs_of, moments, nothing_seen, surveyed
+from gpdsl.inference.quadruply_stochastic.sums import (
+    Held,
+    Running,
+    added,
+    gathered,
+    inputs_of,
+    located,
+    moments,
+    nothing_seen,
+    surveyed,
+)
 from gpdsl.inference.quadruply_stochastic.swept import Batches, State, Sweeps
-from gpdsl.inference.quadruply_stochastic.weights import Lengths, Weights, first_functions, solutions_of
+from gpdsl.inference.quadruply_stochastic.weights import Features, Lengths, Weights, first_functions, solutions_of
 from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows

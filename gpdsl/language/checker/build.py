@@ -135,7 +135,7 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
                     scope.quote(operand.span),
                     describe_axes(_open(place, axes)),
                     describe_axes(_open(place, operand.axes)),
-                    _indexed(scope, place, _open(place, unite(axes, operand.axes)), operands),
+                    _indexed(place, _open(place, unite(axes, operand.axes)), operands),
                 )
             )
         axes = unite(axes, operand.axes)
@@ -150,7 +150,7 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
     return remember(scope, Operation(span, axes, operator, operands), fact)
 
 
-def _indexed(scope: Scope, place: Place, axes: tuple[Axis, ...], operands: tuple[Expression, ...]) -> str:
+def _indexed(place: Place, axes: tuple[Axis, ...], operands: tuple[Expression, ...]) -> str:
     """How to write a `let` of all axes of its operands, which then are read element by element."""
     if any(axis.name is None for axis in axes):
         return "take one element, `[1]`"

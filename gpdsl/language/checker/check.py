@@ -7,15 +7,14 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.densities import check_density
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.externals import check_external, check_likelihood
-from gpdsl.language.checker.functions import check_functions, nodes
+from gpdsl.language.checker.functions import check_external, check_functions, check_likelihood, nodes
 from gpdsl.language.checker.groups import check_levels
 from gpdsl.language.checker.inference import check_infer
 from gpdsl.language.checker.kernel_formulas import check_definition
 from gpdsl.language.checker.latents import check_latent
 from gpdsl.language.checker.layers import in_layers
+from gpdsl.language.checker.left import check_density
 from gpdsl.language.checker.lets import check_let
 from gpdsl.language.checker.observations import check_elements, check_observation, check_order
 from gpdsl.language.checker.quantities import (

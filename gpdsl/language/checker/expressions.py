@@ -9,7 +9,6 @@ from gpdsl.errors import plural
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import fact_of, number, operation, remember
-from gpdsl.language.checker.externals import external_call
 from gpdsl.language.checker.facts import Fact
 from gpdsl.language.checker.functionals import (
     INTEGRAL,
@@ -20,7 +19,7 @@ from gpdsl.language.checker.functionals import (
     is_derivative,
     is_integral,
 )
-from gpdsl.language.checker.functions import function_call
+from gpdsl.language.checker.functions import external_call, function_call
 from gpdsl.language.checker.group_reads import read_at_level
 from gpdsl.language.checker.reductions import (
     Check,

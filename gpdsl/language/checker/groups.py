@@ -84,7 +84,7 @@ def check_levels(scope: Scope, statement: syntax.ParamStatement) -> None:
     scope.sorts[latent] = "latent"
     scope.by_group[name] = scope.by_group[latent] = ByGroup(param.axes, latent, False)
     if log:
-        value = Operation(param.span, own, "exp", (whole(param.span, latent, own),))
+        value = Operation(param.span, own, "exp", (all_elements(param.span, latent, own),))
         guards = tuple(Guard(axis.name or "") for axis in own)
         scope.lets[name] = Let(name, param.span, own, (Case(guards, value, param.span),))
         scope.sorts[name] = "let"
@@ -113,7 +113,7 @@ def latent_of_levels(scope: Scope, latent: Latent, axes: Sequence[Axis], columns
     return replace(latent, arguments=(*latent.arguments, *labels), kernel=kernel)
 
 
-def whole(span: Span, name: str, axes: tuple[Axis, ...]) -> Read:
+def all_elements(span: Span, name: str, axes: tuple[Axis, ...]) -> Read:
     """All elements of a quantity."""
     chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in axes)
     return Read(span, axes, name, chosen)

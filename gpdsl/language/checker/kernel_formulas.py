@@ -14,7 +14,7 @@ from gpdsl.language.checker.axes import alike, carrier, contains
 from gpdsl.language.checker.build import match_arguments, remember
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.groups import whole
+from gpdsl.language.checker.groups import all_elements
 from gpdsl.language.checker.kernel_calls import ON, Domain, argument_axes, columns_axis, fit_argument, selected
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import KernelAxis
@@ -128,7 +128,7 @@ def _at_levels(
     name, (first, _) = definition.name, definition.levels
     if domain.patches:
         scope.problems.fail(NoInputsHere(call.span, domain.patches))
-    columns = on or tuple(whole(call.span, each, argument_axes(scope, each)) for each in domain.arguments)
+    columns = on or tuple(all_elements(call.span, each, argument_axes(scope, each)) for each in domain.arguments)
     levels = [(each, axis) for each in columns if (axis := _level_axis(scope, each)) is not None]
     others = tuple(each for each in columns if all(each is not level for level, _ in levels))
     if len(levels) == 1 and others:

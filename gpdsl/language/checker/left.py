@@ -12,17 +12,29 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import require_axes
 from gpdsl.language.checker.expressions import check_expression, reads_latent
-from gpdsl.language.checker.functions import nodes
+from gpdsl.language.checker.functions import check_formula, expand, nodes, passed_arguments
 from gpdsl.language.checker.lets import guard_of, reach, values
 from gpdsl.language.checker.monotone import RANGES, Course, Tables, Undefined, counterexample, course, value_at
-from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
+from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Passed, Place, Scope
 from gpdsl.language.errors.axes import BadSubscript
-from gpdsl.language.errors.calls import NotAnOutput
+from gpdsl.language.errors.calls import NotAnOutput, WrongKind
 from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone, NotReached
 from gpdsl.language.habits import PRIORS, scale_habit
-from gpdsl.language.model import Axis, Expression, Fixed, Guard, IndexValue, Output, Read, Subscript, parts
+from gpdsl.language.model import (
+    Axis,
+    Density,
+    DistributionCall,
+    Expression,
+    Fixed,
+    Guard,
+    IndexValue,
+    Output,
+    Read,
+    Subscript,
+    parts,
+)
 from gpdsl.language.source import Span
-from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.language.vocabulary import DISTRIBUTIONS, OUTPUT_KINDS
 
 _READABLE = frozenset({"const", "param", "input", "let", "output"})
 TRANSFORMED = ("real", "positive", "unit")
@@ -340,3 +352,41 @@ def _bound(tables: Tables, call: m.DistributionCall, name: str) -> float | None:
     if any(each in tables.inputs for each in names_in(written)):
         return math.inf if name == "lower" else -math.inf
     return value_at(tables, written, 0.0)
+
+
+# `density huber(y | mu, s) = ...`: log densities by formula, and their use right of `~`.
+
+KINDS = tuple(kind for kind in OUTPUT_KINDS if kind not in ("label", "ordinal"))
+"""Kinds of outputs that a formula can describe: those whose values are numbers."""
+
+
+def check_density(scope: Scope, statement: syntax.DensityStatement) -> None:
+    """A definition: its body is checked once, whatever is passed."""
+    observed = statement.observed.text
+    arguments = tuple(each.text for each in statement.arguments)
+    parameters = tuple(each.text for each in statement.parameters)
+    body = check_formula(scope, statement, (observed, *arguments), check_expression)
+    name = statement.name
+    scope.formulas[name.text] = statement
+    scope.densities[name.text] = Density(name.text, name.span, arguments, parameters, body, observed)
+
+
+def density_call(scope: Scope, place: Place, call: syntax.Call, left: Observed) -> DistributionCall:
+    """A use of a density: its formula with the left side and the arguments put in."""
+    name, output = call.function.text, left.output
+    if name not in scope.formulas:
+        scope.problems.give_up()
+    if output.kind not in KINDS:
+        kinds, choices = " and ".join(KINDS), "Categorical"
+        line = output.span.line
+        scope.problems.fail(WrongKind(call.function.span, output.name, output.kind, line, name, kinds, choices))
+    statement = scope.formulas[name]
+    assert isinstance(statement, syntax.DensityStatement)
+    arguments = passed_arguments(scope, place, call, statement, check_expression)
+    running = frozenset(axis.name for axis in left.axes if axis.name is not None)
+    observed = left.transform or Read(left.span, left.axes, output.name, left.subscripts)
+    bound = {statement.observed.text: (observed, Passed(running, running)), **arguments}
+    body = expand(scope, place, call, statement, bound, check_expression)
+    require_axes(scope, place.left, body, left.axes)
+    values = {each: value for each, (value, _) in arguments.items()}
+    return DistributionCall(name, values, call.span, log_density=body)

@@ -9,11 +9,10 @@ from itertools import product
 
 from gpdsl.errors import plural
 from gpdsl.language import syntax
-from gpdsl.language.checker.densities import density_call
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.expressions import check_all
-from gpdsl.language.checker.externals import passed_arguments, same_dimensions
-from gpdsl.language.checker.left import Observed, check_image, check_left
+from gpdsl.language.checker.functions import external_arguments, same_dimensions
+from gpdsl.language.checker.left import Observed, check_image, check_left, density_call
 from gpdsl.language.checker.lets import meet, missing_element, steps, values
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import PassedAxes
@@ -265,6 +264,6 @@ def _external(
             scope.problems.fail(PassedAxes(each.span, name, declared.name, describe_axes(declared.axes), given))
     left = Left("observation", observed[0].output.name, observed[0].output.name)
     place = Place(f"an argument of `{name}`", READABLE, left)
-    arguments = passed_arguments(scope, place, call, likelihood.arguments, check_all)
+    arguments = external_arguments(scope, place, call, likelihood.arguments, check_all)
     by_name = {declared.name: given for declared, given in zip(likelihood.arguments, arguments, strict=True)}
     return DistributionCall(name, by_name, call.span, external=True)

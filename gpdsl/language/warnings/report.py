@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 
 from gpdsl.language import model as m
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, render_plain
 from gpdsl.language.model import Declarations
-from gpdsl.language.render import render_plain
 from gpdsl.language.source import Source
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.language.warnings.cautions import (

@@ -16,16 +16,22 @@ from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
-from gpdsl.results.criticism.finding import SKIPPED, Diagnosis, Finding, frame, unmade
-from gpdsl.results.criticism.flexibility import flexibility
-from gpdsl.results.criticism.importance import importance, price_of_draws
+from gpdsl.results.criticism.finding import (
+    PROGRAMS,
+    SKIPPED,
+    Diagnosis,
+    Finding,
+    affordable,
+    allows_errors,
+    frame,
+    unmade,
+)
+from gpdsl.results.criticism.importance import importance, kept_from, price_of_draws, skipped
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
-from gpdsl.results.criticism.price import PROGRAMS, affordable, allows_errors
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.skipped import kept_from, skipped
-from gpdsl.results.criticism.structure import correlation, one_gaussian, price_of_one, reach, symmetry
+from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
 from gpdsl.results.fitting import on_device
 from gpdsl.results.summary import STOPPED, estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs

@@ -18,9 +18,8 @@ from jaxtyping import Float
 
 from gpdsl.errors import plural
 from gpdsl.inference.unrelated_rows import value_of_nothing
-from gpdsl.results.criticism.finding import Finding
+from gpdsl.results.criticism.finding import PROGRAMS, Finding
 from gpdsl.results.criticism.importance import divergence
-from gpdsl.results.criticism.price import PROGRAMS
 from gpdsl.results.criticism.seen import FEW, Seen
 from gpdsl.results.density import log_predictive
 from gpdsl.shown import rounded

@@ -18,7 +18,7 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts
-from gpdsl.inference.smoothing import smoothed
+from gpdsl.inference.proposals import smoothed
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities

@@ -16,8 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from gpdsl.data import Data, some_rows
 from gpdsl.inference.posteriors.features import prior_covariances
-from gpdsl.inference.posteriors.on_host import Covariances, Matrix, Told, features
-from gpdsl.inference.posteriors.posterior import few_sizes, filled_up
+from gpdsl.inference.posteriors.posterior import Covariances, Matrix, Told, features, few_sizes, filled_up
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.form import has_white
 from gpdsl.kernels.functionals import Values, every_point
@@ -242,12 +241,12 @@ def _covariances(
     """Of every group without white noise the scales, covariances at some points if used, and the noise's variances."""
 
     def of(group: Group, at: Array) -> tuple[Array, Array]:
-        kernel = kernel_values(program.evaluator, group, parameters, at.shape[-1])
+        kernel = kernel_values(program.evaluator, group, parameters)
         return kernel.scale, prior_covariances(group, kernel, Values(at))
 
     found = []
     for group, whole, at, asked in zip(smooth_groups, program.groups, points, used, strict=True):
-        scale, among = of(group, at) if asked else (kernel_values(program.evaluator, group, parameters, 1).scale, at)
+        scale, among = of(group, at) if asked else (kernel_values(program.evaluator, group, parameters).scale, at)
         white = jnp.zeros_like(scale)
         if asked and white_beside(whole) and not has_white(group.form):
             scales, alone = of(whole, at[:1])

@@ -14,12 +14,12 @@ import numpy as np
 from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.language.calls import path_of
 from gpdsl.results.fit import Fit
-from gpdsl.results.pictures import checks, curves, inference, maps
-from gpdsl.results.pictures.curves import finish, one
+from gpdsl.results.pictures import checks, inference, maps
+from gpdsl.results.pictures.maps import finish, one
 from gpdsl.results.pictures.rows import Quantity, Seen, apart, quantity, seen_of
 from gpdsl.results.pictures.style import folded, save, share, table, thinned, title_of
 from gpdsl.results.table import predictable_outputs
-from gpdsl.symbolic.reduced import field_quantities
+from gpdsl.symbolic.readings import field_quantities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,14 +128,14 @@ def _fields(asked: Asked) -> Figure:
 
 def _curves(asked: Asked) -> Figure:
     _columns(asked.seen, "curves", 1)
-    return curves.curves(asked.seen, asked.names)
+    return maps.curves(asked.seen, asked.names)
 
 
 def _groups(asked: Asked) -> Figure:
     _columns(asked.seen, "groups", 2)
     if apart(asked.seen.columns) is None:
         raise GpdslError("groups: one of the two inputs must have few labels or whole numbers, which tell groups apart")
-    return curves.groups(asked.seen, asked.first)
+    return maps.groups(asked.seen, asked.first)
 
 
 def _maps(asked: Asked) -> Figure:

@@ -10,8 +10,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpdsl.symbolic.graph.network import ROWS, Network, Node
-from gpdsl.symbolic.graph.plates import STEP, Box, Strip, boxes_of, label_width, layers_of, ordered_strips, strip_of
+from gpdsl.symbolic.graph.network import (
+    ROWS,
+    STEP,
+    Box,
+    Network,
+    Node,
+    Strip,
+    boxes_of,
+    label_width,
+    layers_of,
+    ordered_strips,
+    strip_of,
+)
 
 # Where the label of a plate stands: in the corner that fewest lines and other labels cross.
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from gpdsl.symbolic.graph.layout import FONT, Layout, Placed, Point, Rectangle, is_dot
-from gpdsl.symbolic.graph.network import ROWS, Label, Network, Node
-from gpdsl.symbolic.graph.plates import Box
+from gpdsl.symbolic.graph.network import ROWS, Box, Label, Network, Node
 
 _INK, _SHADE, _PLATE = "#1a1a1a", "#d4d4d4", "#5a6b7b"
 _HALO = 'stroke="white" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'

@@ -11,8 +11,7 @@ from gpdsl.symbolic.dependence import reads_of_distribution, row_quantities, uno
 from gpdsl.symbolic.latex.distributions import distribution
 from gpdsl.symbolic.latex.expressions import SUM, Expressions, cases, parenthesised
 from gpdsl.symbolic.latex.kernels import Kernels, definition, formula_definition, most_general, vector_locals
-from gpdsl.symbolic.latex.names import Symbols, condition, quantified, upright
-from gpdsl.symbolic.latex.reads import Reads
+from gpdsl.symbolic.latex.names import Reads, Symbols, condition, quantified, upright
 
 # Lines of an aligned block of equations, broken where they would run over the margin.
 

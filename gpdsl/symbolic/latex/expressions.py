@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.latex.names import Symbols, escaped, upright
-from gpdsl.symbolic.latex.reads import Reads
+from gpdsl.symbolic.latex.names import Reads, Symbols, escaped, upright
 
 SUM, TAIL, PRODUCT, POWER, ATOM = range(5)
 """How tightly a printed formula holds together; TAIL is a sum over an index, which takes all that follows it."""

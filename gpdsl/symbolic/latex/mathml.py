@@ -57,10 +57,9 @@ _LARGE = {"∑", "∏"}
 _ALPHABETS = {"mathbb": {"R": "ℝ"}, "mathcal": {"N": "𝒩", "G": "𝒢", "P": "𝒫"}}
 
 
-def mathml(text: str, *, block: bool = False) -> str:
+def mathml(text: str) -> str:
     """A formula as a `math` element; all that is a user's is escaped."""
-    shown = ' display="block"' if block else ""
-    return f"<math{shown}>{_Reader(text).row()}</math>"
+    return f"<math>{_Reader(text).row()}</math>"
 
 
 def lines_of(text: str) -> str:

@@ -13,8 +13,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.problem import Problem, as_arrays
-from gpdsl.inference.quadruply_stochastic.features import Features, fourier_features
-from gpdsl.inference.quadruply_stochastic.weights import Weights
+from gpdsl.inference.quadruply_stochastic.weights import Features, Weights, fourier_features
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
 from gpdsl.results.fitting import prepare

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpdsl.inference.quadruply_stochastic.features import fourier_features
 from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
 from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
-from gpdsl.inference.quadruply_stochastic.weights import start_weights
+from gpdsl.inference.quadruply_stochastic.weights import fourier_features, start_weights
 from gpdsl.program.cache import precision
 from tests.inference.quadruply_stochastic.conftest import REGRESSION, make_problem
 from tests.timing import holds_once, processor_seconds

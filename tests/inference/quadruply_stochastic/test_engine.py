@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-import gpdsl.inference.monitor
+import gpdsl.inference.problem
 from gpdsl.inference.driver import drive
 from gpdsl.inference.problem import Result
 from gpdsl.inference.quadruply_stochastic.basis import Basis
@@ -195,7 +195,7 @@ def test_a_second_interrupt_ends_without_a_state(presses: int, kept: bool, monke
         return 1, 0.0
 
     search = object.__new__(QsgpSearch)
-    monitor = gpdsl.inference.monitor.Monitor(10)
+    monitor = gpdsl.inference.problem.Monitor(10)
     search.problem = SimpleNamespace(choice=SimpleNamespace(steps=10), monitor=monitor)  # type: ignore[assignment]
     search.first, search.interrupted, search.stepping = None, False, False
     search.ascent = SimpleNamespace(advance=advance)  # type: ignore[assignment]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gpdsl.inference.quadruply_stochastic import sampled
-from gpdsl.inference.quadruply_stochastic.features import fourier_features
 from gpdsl.inference.quadruply_stochastic.sampled import RIDGE, support_at
+from gpdsl.inference.quadruply_stochastic.weights import fourier_features
 from tests.inference.quadruply_stochastic.conftest import REGRESSION, make_problem
 
 

@@ -15,10 +15,9 @@ from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism import findings
-from gpdsl.results.criticism.finding import Finding
+from gpdsl.results.criticism.finding import EVALUATIONS, MOST, SPEED, Finding, affordable, allows_errors
 from gpdsl.results.criticism.findings import Diagnosis, Look
 from gpdsl.results.criticism.inspected import Inspection, of_curvature
-from gpdsl.results.criticism.price import EVALUATIONS, MOST, SPEED, affordable, allows_errors
 
 RNG = np.random.default_rng(3)
 X = np.linspace(0, 6, 40)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.results.criticism.flexibility import _calibrated
+from gpdsl.results.criticism.structure import _calibrated
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.smoothing import smoothed
+from gpdsl.inference.proposals import smoothed
 from gpdsl.results.criticism import left_out as module
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, _reweighted
 

@@ -1,4 +1,7 @@
-"""`fit.report`: model, data, fit, advice and pictures on one page."""
+"""`fit.report`: model, data, fit, advice and pictures on one page of HTML that asks no other machine for anything.
+
+Pictures, styles and formulas are inside, no script is, and all that comes from models and data is escaped.
+"""
 
 from __future__ import annotations
 

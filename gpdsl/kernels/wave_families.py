@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Int
 
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.families import level
-from gpdsl.lowering.gammas import gamma_quantile
 from gpdsl.lowering.table import evaluate
+from gpdsl.lowering.tails import gamma_quantile
 from gpdsl.symbolic import numeric
 from gpdsl.symbolic.spectral import FREQUENCY
 
