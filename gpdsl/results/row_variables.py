@@ -56,7 +56,7 @@ def row_variables(fit: Fit, data: Any) -> Mapping[str, RowVariable]:
         )
     refuse_settings(fit.settings, "row_variables", "leave out hyperparameters, or predict the rows")
     bound = data if isinstance(data, Data) else fit.bind(data, None, outputs=True)
-    white = _of_new(fit, bound) if fit.unlike_fitted(bound) else partial(_of_fitted, fit)
+    white = _of_new(fit, bound) if fit.unlike_fitted(bound) else partial(white_of_fitted, fit)
     with precision(fit.options.dtype):
         rows = as_arrays(make_rows(program, fit.standardised.applied(bound)), fit.options.dtype)
         parameters = as_arrays(dict(fit.parameters), fit.options.dtype)
@@ -78,8 +78,8 @@ White = tuple[Float[np.ndarray, "rows elements"], Float[np.ndarray, "rows elemen
 """Means and variances of the variables of one group, whitened."""
 
 
-def _of_fitted(fit: Fit, place: int) -> White:
-    """What q says."""
+def white_of_fitted(fit: Fit, place: int) -> White:
+    """What q says of the variables of one group, at the rows that were fitted. Raises GpdslError without such a q."""
     q = fit.posterior[place] if place < len(fit.posterior) else None
     if not isinstance(q, Whitened):
         raise GpdslError("row_variables: only fits by engine = vi keep them apart from the latents")

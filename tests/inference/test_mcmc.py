@@ -12,7 +12,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.integrated import STATISTICS
 from gpdsl.inference.mcmc.chains import Agreement, Chains, told
-from gpdsl.results.criticism.left_out import _reweighted
+from gpdsl.results.criticism.left_out import reweighted
 
 from .test_integrated import AT, NORMAL, Grid
 
@@ -119,7 +119,7 @@ def test_arviz_reads_the_tree(tmp_path: Path) -> None:
     assert abs(table.loc["s", "mean"] - fit.settings.mean("s")) < 0.01
     ours, theirs = fit.loo({"x": x, "n": n}), az.loo(read, pointwise=True)
     densities = np.reshape(tree["log_likelihood"]["n"].values, (-1, 4))
-    log_weights, _ = _reweighted(np.full(len(densities), -np.log(len(densities))), densities)
+    log_weights, _ = reweighted(np.full(len(densities), -np.log(len(densities))), densities)
     plain = np.logaddexp.reduce(log_weights + densities, axis=0)  # 1 / p(y_n | f_n), as ArviZ has it
     np.testing.assert_allclose(plain, theirs.loo_i, atol=0.02)
     rng = np.random.default_rng(0)

@@ -42,10 +42,19 @@ AT_ONCE = 1 << 22
 
 
 def drawn_together(
-    posterior: Posterior, program: Program, rows: Rows, count: int, rng: np.random.Generator
+    posterior: Posterior,
+    program: Program,
+    rows: Rows,
+    variables: Float[np.ndarray, "rows latents"] | None,
+    count: int,
+    rng: np.random.Generator,
 ) -> Float[np.ndarray, "draws rows latents"]:
-    """Draws of all latents at all rows. Raises GpdslError for too many rows, and latents read in other ways."""
-    return np.concatenate([known for known, _ in _passes(posterior, program, rows, count, rng, program.order)])
+    """Draws of all latents at all rows, where variables of rows are drawn too, or have these values.
+
+    Raises GpdslError for too many rows, and latents read in other ways.
+    """
+    places = [place for place in program.order if variables is None or not program.groups[place].per_row]
+    return np.concatenate([known for known, _ in _passes(posterior, program, rows, count, rng, places, variables)])
 
 
 def covariances(
@@ -104,9 +113,19 @@ def _verify(groups: Sequence[Any], numbers: int, rows: int) -> None:
 
 
 def _passes(
-    posterior: Posterior, program: Program, rows: Rows, count: int, rng: np.random.Generator, places: Sequence[int]
+    posterior: Posterior,
+    program: Program,
+    rows: Rows,
+    count: int,
+    rng: np.random.Generator,
+    places: Sequence[int],
+    variables: Float[np.ndarray, "rows latents"] | None = None,
 ) -> Iterator[tuple[Float[np.ndarray, "draws rows latents"], Given]]:
-    """Draws of the groups at some places, which come before others that are functions of them; some at a time."""
+    """Draws of the groups at some places, which come before others that are functions of them; some at a time.
+
+    Variables of rows are drawn with them, or have these values.
+    """
+    varying = program.inner if variables is None else program.inner - program.declarations.rows.keys()
     widest, size = max((program.groups[place].size for place in places), default=1), row_count(rows)
     _verify(program.groups, widest, size)
 
@@ -116,14 +135,16 @@ def _passes(
             one = partial(_together, program, place, posterior.jitter, first)
             posterior.compiled[key] = jit(jax.vmap(one, (None, None, None, None, 0)), brief=True)
         parameters, (q, inducing) = posterior.numbers
-        alike = not set(program.groups[place].inputs) & program.inner
+        alike = not set(program.groups[place].inputs) & varying
         below = jnp.asarray(known[:1] if alike else known, posterior.dtype)
         found = posterior.compiled[key](parameters, inducing, q, rows, below)
         return tuple(np.broadcast_to(a, known.shape[:1] + a.shape[1:]) for a in map(np.asarray, found))
 
-    at_once = max(1, AT_ONCE // (widest * size**2))
+    shared = variables is not None and not any(set(program.groups[place].inputs) & varying for place in places)
+    at_once = count if shared else max(1, AT_ONCE // (widest * size**2))  # of shared covariances there is one
     for start in range(0, count, at_once):
         known = np.zeros((min(at_once, count - start), size, program.latents))
+        known += 0.0 if variables is None else variables
         for place in places:
             mean, among = given(place, known)
             own = slice(program.groups[place].start, program.groups[place].stop)

@@ -271,13 +271,15 @@ class Layered(Posterior):
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         return composed(self, component, rng, seed)
 
-    def functions(self, program: Program, rows: Rows) -> Functions:
+    def functions(
+        self, program: Program, rows: Rows, variables: Float[np.ndarray, "rows latents"] | None = None
+    ) -> Functions:
         """Each draw (SGPVI eq. 79) has one function of each layer, at all its arguments.
 
         Drawing raises GpdslError for more rows than have room for their covariances, and for latents read in other
         ways.
         """
-        return partial(drawn_together, self, program, rows)
+        return partial(drawn_together, self, program, rows, variables)
 
     def passes_together(
         self, program: Program, rows: Rows, count: int, rng: np.random.Generator

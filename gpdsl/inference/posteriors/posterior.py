@@ -311,7 +311,9 @@ class Posterior:
         verify_size(jax.eval_shape(compute, rows, *self.numbers), count)
         return jax.tree.map(np.asarray, compute(rows, *self.numbers))
 
-    def functions(self, program: Program, rows: Rows) -> Functions | None:
+    def functions(
+        self, program: Program, rows: Rows, variables: Float[np.ndarray, "rows latents"] | None = None
+    ) -> Functions | None:
         """Draws of all latents at these rows together, where their covariances do not tell them."""
         return None
 

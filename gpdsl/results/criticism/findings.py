@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.stats import kstest
+from scipy.stats import binom, kstest
 
-from gpdsl.data import some_rows
+from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
 from gpdsl.inference.diagnosis import Curvature, Unknown, curvature, natural_errors
 from gpdsl.inference.inducing.loss import Loss
+from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision
@@ -29,10 +30,12 @@ from gpdsl.results.criticism.finding import (
 from gpdsl.results.criticism.importance import importance, kept_from, price_of_draws, skipped
 from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
-from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
+from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows, reweighted
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
+from gpdsl.results.criticism.through_layers import drawn_densities
 from gpdsl.results.fitting import on_device
+from gpdsl.results.scored import places_drawn
 from gpdsl.results.summary import STOPPED, estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs
 
@@ -56,6 +59,9 @@ MANY = 0.02
 
 DRAWS, ROWS = 1000, 1000
 """Data sets drawn anew, and rows of each at most."""
+
+THROUGH_LAYERS, LAYERS = 100, 3.0
+"""Rows at which fits of layers are looked at, at most, and the price of that."""
 
 
 def diagnose(fit: Fit, data: Any, full: bool) -> Diagnosis:
@@ -120,12 +126,42 @@ def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _left_out(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """What the other rows say of each; nothing where rows cannot be left out."""
+    if fit.program.inner:
+        yield from _through_layers(fit, seen.data)
+        return
     try:
         left = leave_one_bound(fit, seen.data)
     except GpdslError:  # of a posterior that has no such thing
         return
     yield from _of_rows(left)
     yield from _of_places(left)
+
+
+def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
+    """The same of some rows; and whether they lie in what is predicted of them, though they were seen."""
+    some = some_rows(data.rows, THROUGH_LAYERS)
+    part = data.take(some)
+    seen = observed_rows(part)
+    drawn = drawn_densities(fit, data, some[seen])
+    share = float(np.mean(reweighted(np.zeros(len(drawn)), drawn)[1] > UNTRUSTED)) if seen.any() else 0.0
+    said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"  # also where q takes layers for independent
+    more = ", whose weighted draws tell little: fit.cross_validate predicts them without" * (share > MANY)
+    yield Finding("rows left out", share, False, said + more)
+    prediction = fit.predict_bound(part, None, None)
+    for name in predictable_outputs(fit.program.declarations):
+        places = places_drawn(prediction, name, np.where(part.observed[name], part.outputs[name], np.nan))
+        places = places[np.isfinite(places)]
+        if not places.size:
+            continue
+        inside = int(np.sum(np.abs(places - 0.5) < 0.45))
+        p = float(binom.cdf(inside, places.size, 0.9))
+        yield Finding(
+            f"calibration of {name}",
+            p,
+            p < CHANCE,
+            f"90% intervals hold {inside / places.size:.0%} of its values, which the fit has seen, p of fewer {p:.2g}",
+            "predictions are too narrow: learn the noise, take another likelihood, or a latent more",
+        )
 
 
 def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
@@ -162,7 +198,7 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
 
 def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Statistics that data drawn anew hardly ever have."""
-    data, some = seen.data, some_rows(seen.data.rows, ROWS)
+    data, some = seen.data, some_rows(seen.data.rows, THROUGH_LAYERS if fit.program.inner else ROWS)
     part = data if len(some) == data.rows else data.take(some)
     for name in _with_statistics(fit):
         if not part.observed[name].any():
@@ -188,7 +224,7 @@ def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
 def _with_statistics(fit: Fit) -> list[str]:
     """Outputs that are numbers, and are drawn soon."""
     outputs = fit.program.declarations.outputs
-    names = () if fit.program.opaque or fit.program.inner else predictable_outputs(fit.program.declarations)
+    names = () if fit.program.opaque else predictable_outputs(fit.program.declarations)
     return [each for each in names if outputs[each].label is None and outputs[each].kind != "binary"]
 
 
@@ -197,6 +233,11 @@ class Look(NamedTuple):
 
     find: Callable[[Fit, Seen], Iterator[Finding]]
     price: Callable[[Fit, Seen], float] = lambda *_: 0.0
+
+
+def _price(fit: Fit, programs: int) -> float:
+    """Of so many programs, or of draws through layers."""
+    return (LAYERS if fit.program.inner else PROGRAMS * programs) * bool(programs)
 
 
 LOOKS: dict[str, Look] = {
@@ -208,9 +249,9 @@ LOOKS: dict[str, Look] = {
     "certainty of classes": Look(certainty, price_of_certainty),
     "correlation between latents": Look(correlation),
     "effective parameters": Look(flexibility, lambda fit, seen: PROGRAMS * (fit.at_rows.by_data and not seen.on_host)),
-    "data drawn anew": Look(_of_statistics, lambda fit, _: 2 * PROGRAMS * bool(_with_statistics(fit))),
+    "data drawn anew": Look(_of_statistics, lambda fit, _: _price(fit, 2 * bool(_with_statistics(fit)))),
     "q against the posterior": Look(importance, price_of_draws),
-    "rows left out": Look(_left_out, lambda *_: 3 * PROGRAMS),
+    "rows left out": Look(_left_out, lambda fit, _: _price(fit, 3)),
     "mixture against one Gaussian": Look(one_gaussian, price_of_one),
 }
 """What is looked at, in the order in which it is told and paid for; what costs nothing is always made."""

@@ -164,7 +164,7 @@ def _densities(program: Program, jitter: float) -> Callable[..., Array]:
 Asked = Callable[["Fit", Seen], bool]
 
 REASONS: dict[str, tuple[str, Asked]] = {
-    "layers": ("latents are functions of latents", lambda fit, _: bool(fit.program.inner)),
+    "layers": ("latents are functions of others, or of variables of rows", lambda fit, _: bool(fit.program.inner)),
     "fields": ("the model has a field", lambda fit, _: bool(fit.program.fields)),
     "row variables": ("rows have variables of their own", lambda fit, _: any(g.per_row for g in fit.program.groups)),
     "white": (WHITE, lambda _, seen: seen.white),
@@ -237,12 +237,12 @@ LOOKED: dict[str, tuple[Asked, Sequence[str]]] = {
         ("layers", "fields", "white", "opaque functions", "mixture", "rows"),
     ),
     "effective parameters": (_has_latents, ("layers", "draws", "mixture", "white in q", "family", "size")),
-    "data drawn anew": (lambda *_: True, ("layers", "opaque functions")),
+    "data drawn anew": (lambda *_: True, ("opaque functions",)),
     "q against the posterior": (
         _is_approximate,
         ("layers", "opaque functions", "draws", "mixture", "bound", "family", "draws of q"),
     ),
-    "rows left out": (lambda *_: True, ("layers", "white", "opaque functions")),
+    "rows left out": (lambda *_: True, ("white", "opaque functions")),
 }
 """Of which fits each look has something to say, and what keeps it from finding that."""
 

@@ -22,6 +22,7 @@ from gpdsl.inference.proposals import smoothed
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities
+from gpdsl.results.criticism.through_layers import drawn_densities
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
@@ -171,6 +172,8 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
             f"loo takes rows out of the posterior, and with beta = {fit.options.beta:g} q is none: fit with beta = 1, "
             "or keep rows to ask for fit.log_predictive_density"
         )
+    if fit.program.inner:
+        return _through_layers(fit, bound)
     with precision(fit.options.dtype):
         beliefs = _beliefs(fit, bound)
         several = list(_settings(fit, beliefs))
@@ -179,7 +182,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
         itself = np.stack([_log_densities(each, _known(at)) for each, at in several])
     base = log_weights_of(fit)
     each = np.stack([values for values, _, _ in found])
-    log_weights, k = _reweighted(base, each)
+    log_weights, k = reweighted(base, each)
     shapes = np.stack([own for _, own, _ in found])
     k = np.where(np.isfinite(k), k, np.max(np.where(np.isfinite(shapes), shapes, -np.inf), axis=0))
     seen = observed_rows(bound)
@@ -197,6 +200,21 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     )
 
 
+def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
+    """By weighted draws of functions."""
+    drawn = drawn_densities(fit, bound)
+    log_weights, k = reweighted(np.zeros(len(drawn)), drawn)
+    seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
+    pointwise = np.where(seen, np.logaddexp.reduce(log_weights + drawn, axis=0) - offset, np.nan)
+    itself = np.where(seen, _average(drawn) - offset, np.nan)
+    k = np.where(seen & np.isfinite(k), k, np.nan)
+    return LeaveOneOut(fit, bound, pointwise, itself, "leave-one-out", k, np.zeros((1, bound.rows)), [])
+
+
+def _average(logs: Float[np.ndarray, "draws rows"]) -> Float[np.ndarray, " rows"]:
+    return np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
+
+
 def densities_of_settings(fit: Fit, some: Data) -> Float[np.ndarray, "settings rows"]:
     """log p(y_n) of rows that the fit has not seen, under every setting of its parameters."""
     with precision(fit.options.dtype):
@@ -207,15 +225,24 @@ def densities_of_settings(fit: Fit, some: Data) -> Float[np.ndarray, "settings r
 def widely_applicable(fit: Fit, data: Any) -> Elpd:
     """See `Fit.waic`."""
     bound = fitted_rows(fit, data, "waic")
+    if fit.program.inner:
+        drawn = drawn_densities(fit, bound)
+        itself, mean, square = _average(drawn), drawn.mean(axis=0), np.mean(drawn**2, axis=0)
+    else:
+        itself, mean, square = _of_settings(fit, bound)
+    itself = np.where(observed_rows(bound), itself - fit.standardised.log_jacobian(bound.observed), np.nan)
+    return Elpd(fit, bound, itself - (square - mean**2), itself, "WAIC")
+
+
+def _of_settings(fit: Fit, bound: Data) -> Float[np.ndarray, "3 rows"]:
+    """log p(y_n), and means and mean squares of log p(y_n | f_n), in the units of the fit, over all settings."""
     with precision(fit.options.dtype):
         several = [each for each, _ in _settings(fit, _beliefs(fit, bound))]
         itself = np.stack([_log_densities(each) for each in several])
         moments = np.stack([_moments(each) for each in several])
     base = log_weights_of(fit)
-    mean, square = np.tensordot(np.exp(base), moments, axes=1)
-    seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
-    itself = np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan)
-    return Elpd(fit, bound, itself - (square - mean**2), itself, "WAIC")
+    average = np.logaddexp.reduce(base[:, None] + itself, axis=0)
+    return np.stack([average, *np.tensordot(np.exp(base), moments, axes=1)])
 
 
 def _moments(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
@@ -231,12 +258,6 @@ def _moments(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
 
 def _beliefs(fit: Fit, bound: Data) -> Beliefs:
     """Of the rows that were fitted: with their row variables, and white noise as noise of what is observed."""
-    if fit.program.inner:
-        names = ", ".join(f"`{name}`" for name in sorted(fit.program.inner))
-        raise GpdslError(
-            f"loo and waic do not cover latents that are functions of {names}: hold rows back, and compare "
-            "`fit.log_predictive_density` of those"
-        )
     if fit.choice.dense and fit.choice.posterior.startswith(("diagonal", "mixture(")):
         raise GpdslError(
             f"rows cannot be left out of posterior = {fit.choice.posterior} without inducing points, which takes each "
@@ -319,13 +340,13 @@ def _by_draws(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
     drawn = drawn_log_densities(beliefs)
     flat = drawn.reshape(-1, drawn.shape[-1])
     base = np.broadcast_to(np.log(beliefs.weights), drawn.shape[:2]).reshape(-1)
-    log_weights, k = _reweighted(base, flat)
+    log_weights, k = reweighted(base, flat)
     return np.stack([np.logaddexp.reduce(log_weights + flat, axis=0), k])
 
 
-def _reweighted(
+def reweighted(
     base: Float[np.ndarray, " draws"], log_densities: Float[np.ndarray, "draws rows"]
 ) -> tuple[Float[np.ndarray, "draws rows"], Float[np.ndarray, " rows"]]:
-    """Log weights of draws without each row, that add up to 1, and Pareto's k of each row."""
+    """Log weights of draws without each row, that add up to 1, by their `base`; and Pareto's k of each row."""
     found = [smoothed(base - each) for each in log_densities.T]
     return np.stack([weights for weights, _ in found], axis=1), np.array([k for _, k in found])

@@ -283,7 +283,7 @@ def _by_itself(fit: Fit) -> int:
     plain = options.engine in {"vi", "ep"} and not options.batch and fit.rows <= LARGEST
     if not plain or program.opaque or program.fields or options.parameters == "gaussian":
         return 0
-    return FEWER if options.posterior == "corrected" or fit.settings is not None else MOST
+    return FEWER if options.posterior == "corrected" or fit.settings is not None or program.inner else MOST
 
 
 def _fit_without(fit: Fit, bound: Data, row: int) -> Fit:

@@ -12,7 +12,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.proposals import smoothed
 from gpdsl.results.criticism import left_out as module
-from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, _reweighted
+from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, reweighted
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0, 6, 20))
@@ -125,7 +125,7 @@ def test_draws_count_without_a_row_as_much_as_it_was_improbable() -> None:
     """Few draws are not smoothed: weights are those of the draws over the row's own density, and add up to one."""
     rng = np.random.default_rng(2)
     base, own = np.log(rng.dirichlet(np.ones(6))), rng.normal(size=(6, 4))
-    weights, k = _reweighted(base, own)
+    weights, k = reweighted(base, own)
     expected = np.exp(base)[:, None] / np.exp(own)
     np.testing.assert_allclose(np.exp(weights), expected / expected.sum(axis=0), rtol=1e-12)
     assert weights.shape == (6, 4) and np.isnan(k).all()

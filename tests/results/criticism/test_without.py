@@ -272,12 +272,13 @@ def test_rows_that_no_fit_has_left_out_may_be_off_by_all_that_they_move(monkeypa
         (without.MOST, {"engine": "ep"}, {}),
         (without.FEWER, {"posterior": "corrected"}, {}),
         (without.FEWER, {}, {"settings": object()}),
+        (without.FEWER, {}, {"program": SimpleNamespace(opaque=(), fields=(), inner=("h",))}),
         (0, {"engine": "mcmc"}, {}),
         (0, {"batch": 10}, {}),
         (0, {"parameters": "gaussian"}, {}),
         (0, {}, {"rows": without.LARGEST + 1}),
-        (0, {}, {"program": SimpleNamespace(opaque=("solve",), fields=())}),
-        (0, {}, {"program": SimpleNamespace(opaque=(), fields=("u",))}),
+        (0, {}, {"program": SimpleNamespace(opaque=("solve",), fields=(), inner=())}),
+        (0, {}, {"program": SimpleNamespace(opaque=(), fields=("u",), inner=())}),
     ],
 )
 def test_fits_that_take_long_are_not_made_without_being_asked_for(
@@ -286,7 +287,7 @@ def test_fits_that_take_long_are_not_made_without_being_asked_for(
     asked = SimpleNamespace(**{"engine": "vi", "batch": None, "parameters": "point", "posterior": "full", **options})
     plain = {
         "options": asked,
-        "program": SimpleNamespace(opaque=(), fields=()),
+        "program": SimpleNamespace(opaque=(), fields=(), inner=()),
         "rows": without.LARGEST,
         "settings": None,
     }

@@ -1,0 +1,88 @@
+"""Rows left out where latents are functions of others or of variables of rows, beside the exact GP that these are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import GpdslError
+from gpdsl.results.criticism.through_layers import drawn_densities
+from gpdsl.results.fit import Fit
+
+TEXT = """model m "M"
+input x : real
+output y : real
+param ell : positive = 0.8
+{first}
+latent f({arguments}) ~ GP(0, 1.2 * {kernel})
+y ~ Normal(f, {sd})
+"""
+HELD = {"fixed": ["ell"], "steps": 150}
+X = np.linspace(-2, 2, 15)
+DATA = {"x": X, "y": np.sin(2 * X) + 0.3 * np.random.default_rng(5).standard_normal(15)}
+
+
+def _fit(first: str, arguments: str, kernel: str, sd: float = 0.4, **options: Any) -> Fit:
+    text = TEXT.format(first=first, arguments=arguments, kernel=kernel, sd=sd)
+    return gpdsl.compile(text).fit(DATA, **HELD | options)
+
+
+ALONE = ("row w ~ Normal(0, 1)", "x, w", "RBF(ell, on = x) * RBF(1000, on = w)")
+INNER = ("latent h(x) ~ GP(x, 1e-10 * RBF(1))", "h", "RBF(ell)")
+
+
+@pytest.mark.parametrize("layers", [ALONE, pytest.param(INNER, marks=pytest.mark.slow)])
+def test_layers_that_change_nothing_leave_rows_out_as_one_does(layers: tuple[str, str, str]) -> None:
+    exact, fit = _fit("", "x", "RBF(ell)"), _fit(*layers)
+    found, known = fit.loo(DATA, refits=0), exact.loo(DATA)
+    assert fit.elbo == pytest.approx(exact.elbo, abs=0.02)
+    np.testing.assert_allclose(found.of_itself, known.of_itself, atol=0.05)
+    np.testing.assert_allclose(found.pointwise, known.pointwise, atol=0.25)  # of weighted draws: 0.1
+    assert found.elpd == pytest.approx(known.elpd, abs=0.5)
+    assert known.of_itself.sum() - known.elpd > 3  # of which rows left out are to be told apart
+    assert fit.waic(DATA).elpd == pytest.approx(exact.waic(DATA).elpd, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param("row w ~ Normal(0, 1)", marks=pytest.mark.slow),
+        "row w ~ Normal(0.5 * x, 0.7)\nlatent h(w) ~ GP(w, 0.1 * RBF(1))",
+    ],
+)
+def test_nodes_of_the_variables_of_rows_average_over_their_prior(row: str) -> None:
+    """Over draws of functions densities are what passes through the layers say of a row that has not been seen."""
+    fit = _fit(row, "x, h" if "h(" in row else "x, w", "RBF(ell)")
+    bound = fit.bind(DATA, None, outputs=True)
+    drawn = drawn_densities(fit, bound)
+    found, error = np.exp(drawn).mean(axis=0), np.exp(drawn).std(axis=0) / np.sqrt(len(drawn))
+    expected = np.exp(fit.log_predictive_density(DATA))
+    assert np.max(np.abs(found - expected) / (error + 0.01 * expected)) < 4
+    some = drawn_densities(fit, bound, np.array([3, 11]))
+    np.testing.assert_allclose(np.exp(some).mean(axis=0), found[[3, 11]], atol=5 * error[[3, 11]].max())
+
+
+def test_noise_that_is_too_small_is_found() -> None:
+    wide = {each.name: each for each in _fit(*INNER).diagnose(DATA).findings}
+    assert {"max of y", "rows left out", "calibration of y"} <= wide.keys()
+    assert not any(each.doubtful for name, each in wide.items() if name != "note")
+    told = {each.name: each for each in _fit(*INNER, sd=0.02, init={"ell": 6.0}).diagnose(DATA).findings}
+    assert told["calibration of y"].doubtful and "too narrow" in str(told["calibration of y"])
+
+
+@pytest.mark.slow
+def test_rows_that_move_the_fit_are_left_out_by_fits() -> None:
+    y = DATA["y"].copy()
+    y[7] += 2
+    fit = gpdsl.compile(TEXT.format(first=ALONE[0], arguments="x, w", kernel="RBF(ell)", sd=0.4)).fit(
+        {"x": X, "y": y}, fixed=["ell"]
+    )
+    found = fit.loo({"x": X, "y": y})
+    assert 7 in found.without and len(found.without) <= 5
+    each = fit.cross_validate({"x": X, "y": y}, folds=15)
+    assert abs(found.elpd - each.elpd) < found.elpd_error + 0.5
+    with pytest.raises(GpdslError, match="rows are left out by weighted draws"):
+        found.pit("y")
