@@ -16,8 +16,8 @@ from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
 from gpdsl.data import Data
-from gpdsl.inference.problem import Monitor
 from gpdsl.inference.posteriors.posterior import by_parts
+from gpdsl.inference.problem import Monitor
 from gpdsl.program.cache import precision
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import kernel_values
