@@ -35,19 +35,17 @@ from gpdsl.results.draws import Draws, Shares, output_mean, row_by_row
 from gpdsl.results.levels import Unseen, in_levels, without_words
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.quantiles import sloped, where_reached
-from gpdsl.symbolic.translate import NeedsElements, Translator
+from gpdsl.symbolic.translate import Translator
 
 # The units of the names in a condition: those of the data wherever the model tells them.
 #
 # Of standardised data, outputs and inputs have their own numbers, positive parameters the factors of `program.units`,
-# and a latent or `let` that is the location of an output those of that output. Nothing tells the unit of any other.
+# and latents and lets what predictions have of them (`named.located`). Nothing tells the unit of any other.
 
 WITHOUT_UNIT = {"unit", "simplex", "correlation_factor"}
 """Constraints of parameters that are the same in any units."""
 
-Affine = tuple[np.ndarray, np.ndarray]
 _compiled = lru_cache(maxsize=64)(compile_text)  # hundreds of settings may be asked one condition
-"""What is 0 in the fit, and what 1 is more, in the units of the data; [*axes]."""
 
 
 def names_in(expression: m.Expression) -> set[str]:
@@ -64,9 +62,6 @@ def units_of(beliefs: ex.Beliefs, known: Standardised, condition: m.Expression) 
     means, sds = dict(known.means), dict(known.sds)
     for name, factor in factors.items():
         means[name], sds[name] = np.zeros_like(factor), factor
-    for name in names & {*declared.latents, *declared.lets}:
-        if located := _as_location(beliefs, known, name):
-            means[name], sds[name] = located
     unknown = {name for name in names if name not in sds and not _same(declared, known, name)}
     for part in _compared(condition):
         read = names_in(part)
@@ -96,40 +91,6 @@ def _same(declared: m.Declarations, known: Standardised, name: str) -> bool:
         read = set[str]().union(*(names_in(case.body) for case in declared.lets[name].cases)) - {name}
         return all(each not in known.sds and _same(declared, known, each) for each in read)
     return name not in declared.rows
-
-
-def _as_location(beliefs: ex.Beliefs, known: Standardised, name: str) -> Affine | None:
-    """The numbers of the outputs that a latent or `let` is the location of, where all of its elements are."""
-    translator = beliefs.program.translator
-    shape, told = translator.shape(translator.declarations.axes_of(name)), []
-    means, sds = np.full(shape, np.nan), np.full(shape, np.nan)
-    for o in beliefs.program.observations:
-        output = o.outputs[0]
-        if o.law is None or o.warp is not None or len(o.outputs) > 1 or output not in known.sds:
-            continue
-        if len(shape) not in {0, len(o.positions)} or o.law.arguments.get("mean") is None:
-            continue
-        try:
-            element = _element(beliefs, name, o.positions if shape else ())
-        except NeedsElements:  # which the mean is not: it is generic
-            continue
-        if element == o.law.arguments["mean"]:
-            places = tuple(place - 1 if isinstance(place, int) else slice(None) for place in o.positions)
-            numbers = np.stack([known.means[output][places], known.sds[output][places]])
-            if shape:
-                means[places], sds[places] = numbers
-            told += [] if shape else numbers.reshape(2, -1).T.tolist()
-    if not shape and told and all(each == told[0] for each in told):
-        means, sds = np.asarray(told[0])
-    return None if np.isnan(means).any() else (means, sds)
-
-
-def _element(beliefs: ex.Beliefs, name: str, positions: tuple[int | str, ...]) -> sp.Expr:
-    """One element of a latent or `let`, as densities have it."""
-    translator = beliefs.program.translator
-    if name in translator.declarations.lets:
-        return translator.let(name, positions)
-    return translator.value(name, positions)
 
 
 ROWS_AT_ONCE, NEVER = 256, 3.0

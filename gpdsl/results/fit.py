@@ -34,6 +34,7 @@ from gpdsl.results.criticism.inspected import NEVER, Inspected
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined
+from gpdsl.results.named import located
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.settings import Settings, refuse_named, refuse_settings
 from gpdsl.results.simulations import Simulations
@@ -237,7 +238,8 @@ class Fit(Shown, Criticised):
         self, data: Data, evaluations: int | None, index: Any, known: Data | None = None, table: Any = None
     ) -> Prediction:
         """Posterior at rows that are bound already, given outputs of others; `index` names them, `table` has them."""
-        about = self.options.dtype, self.standardised, Origin(self, data, evaluations, index, known, table)
+        units = located(self.program, self.standardised)
+        about = self.options.dtype, units, Origin(self, data, evaluations, index, known, table)
         with precision(self.options.dtype):
             beliefs = self.beliefs(data if known is None else joined(self.program, known, data), evaluations)
             if known is not None:

@@ -14,6 +14,7 @@ import sympy as sp
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
+from gpdsl.data.bound import Standardised
 from gpdsl.data.table import free_memory
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import Paths, parts
@@ -219,6 +220,57 @@ def check_draws(what: str, count: Any, seed: object, numbers: int = 1) -> int:
     return found
 
 
+# Of standardised data: the unit of a latent or `let` that is the location of an output is that output's. Nothing tells
+# that of any other: of a part of a sum, nobody knows what its zero is.
+
+Affine = tuple[np.ndarray, np.ndarray]
+"""What is 0 in the fit, and what 1 is more, in the units of the data; [*axes]."""
+
+
+def located(program: Program, known: Standardised) -> Standardised:
+    """The numbers of a fit, with those of latents and lets that are the location of an output: they are its own."""
+    declared = program.declarations
+    if not {*known.sds} & {*declared.outputs}:
+        return known
+    found = {name: _as_location(program, known, name) for name in (*declared.latents, *declared.lets)}
+    told = {name: numbers for name, numbers in found.items() if numbers is not None}
+    means, sds = ({name: numbers[place] for name, numbers in told.items()} for place in (0, 1))
+    return Standardised({**known.means, **means}, {**known.sds, **sds})
+
+
+def _as_location(program: Program, known: Standardised, name: str) -> Affine | None:
+    """The numbers of the outputs that a latent or `let` is the location of, where all of its elements are."""
+    translator = program.translator
+    shape, told = translator.shape(translator.declarations.axes_of(name)), []
+    means, sds = np.full(shape, np.nan), np.full(shape, np.nan)
+    for o in program.observations:
+        output = o.outputs[0]
+        if o.law is None or o.warp is not None or len(o.outputs) > 1 or output not in known.sds:
+            continue
+        if len(shape) not in {0, len(o.positions)} or o.law.arguments.get("mean") is None:
+            continue
+        try:
+            element = _element(translator, name, o.positions if shape else ())
+        except NeedsElements:  # which the mean is not: it is generic
+            continue
+        if element == o.law.arguments["mean"]:
+            places = tuple(place - 1 if isinstance(place, int) else slice(None) for place in o.positions)
+            numbers = np.stack([known.means[output][places], known.sds[output][places]])
+            if shape:
+                means[places], sds[places] = numbers
+            told += [] if shape else numbers.reshape(2, -1).T.tolist()
+    if not shape and told and all(each == told[0] for each in told):
+        means, sds = np.asarray(told[0])
+    return None if np.isnan(means).any() else (means, sds)
+
+
+def _element(translator: Translator, name: str, positions: tuple[int | str, ...]) -> sp.Expr:
+    """One element of a latent or `let`, as densities have it."""
+    if name in translator.declarations.lets:
+        return translator.let(name, positions)
+    return translator.value(name, positions)
+
+
 # Whole functions drawn from a fit: called with any rows, again and again, they are always the same functions.
 
 
@@ -263,6 +315,7 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
             if is_output(beliefs, asked):
                 raise GpdslError(f"`{asked}` is an output, with noise in every row: ask for latents or lets")
             found = of_quantity(beliefs, asked, lambda e, keys: self._values(beliefs, e, keys))
+            found = located(fit.program, fit.standardised).back(asked, found)
             return found[:, 0] if asked in field_quantities(fit.program.declarations) else found
 
     def _beliefs(self, data: Data) -> Beliefs:

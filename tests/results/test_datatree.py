@@ -100,7 +100,7 @@ y ~ Normal(f, sigma)
 """)
     fit = model.fit(data, standardise=True, hyperparameters="integrated")
     tree = fit.to_datatree(data, draws=50, seed=1)
-    scaled, latents = (data["y"] - fit.standardised.means["y"]) / fit.standardised.sds["y"], tree["posterior"]["f"][0]
+    scaled, latents = (fit.standardised.into("y", each) for each in (data["y"], tree["posterior"]["f"][0].to_numpy()))
     noise = tree["posterior"]["sigma"][0].to_numpy()[:, None]
     assert len(np.unique(noise)) > 3
     said, settings = tree["sample_stats"], fit.settings

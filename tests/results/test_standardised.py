@@ -12,6 +12,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 from scipy.optimize import minimize
+from scipy.stats import norm
 
 import gpdsl
 from gpdsl.cli import main
@@ -390,6 +391,35 @@ def test_draws_and_covariances_are_in_the_units_of_the_data(fit: gpdsl.Fit) -> N
     both = several.covariance("y")
     assert both.shape == (3, 2, 3, 2)
     np.testing.assert_allclose(np.einsum("npnp->np", both), several.variance("y"), rtol=1e-6)
+
+
+def test_latents_and_lets_that_are_the_location_of_an_output_have_its_unit(fit: gpdsl.Fit) -> None:
+    """Beside the dense GP of the data as they are; everything that is said of them agrees, probabilities too."""
+    optimum = raw_optimum()
+    _, mean, variance = raw(optimum)
+    spread = np.sqrt(variance - np.exp(2 * optimum[2]))
+    predicted = fit.predict({"x": NEW})
+    np.testing.assert_allclose(predicted.mean("f"), mean, atol=1e-6 * Y.std())
+    np.testing.assert_allclose(predicted.sd("f"), spread, rtol=1e-4)
+    np.testing.assert_allclose(predicted.quantile("f", 0.9), mean + 1.2815515655446004 * spread, rtol=1e-5)
+    np.testing.assert_allclose(np.diag(predicted.covariance("f")), spread**2, rtol=1e-4)
+    np.testing.assert_allclose(predicted.probability("f > 500"), norm.sf((500 - mean) / spread), atol=1e-4)
+    for drawn in (predicted.draws("f", 4000), predicted.sample("f", 4000), fit.draw_functions(4000)({"x": NEW}, "f")):
+        np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=5 * spread.max() / np.sqrt(4000))
+        np.testing.assert_allclose(drawn.std(axis=0), spread, rtol=0.1)
+    np.testing.assert_allclose(predicted.to_frame("f")["f_mean"], mean, atol=1e-6 * Y.std())
+    assert fit.plot({"x": NEW}, names="f").axes[0].get_ylabel() == "f"
+
+
+def test_elements_have_the_unit_of_theirs_and_what_is_no_location_none() -> None:
+    """`f[p]` that of `y[p]`; `g`, a logarithm of a rate, and a part of a sum are as the fit knows them."""
+    text = MANY + "let part = 2 * f[1]\nlet same[p] = f[p]\n"
+    predicted = gpdsl.compile(text).fit(many(), standardise=True, steps=20).predict({k: many()[k] for k in "xa"})
+    for name in ("f", "same"):
+        np.testing.assert_allclose(predicted.mean(name), predicted.mean("y"), rtol=1e-9)
+        np.testing.assert_allclose(predicted.covariance(name)[0, :, 0], np.diag(predicted.variance(name)[0]), rtol=1e-6)
+    assert predicted.probability("f[2] < 0 and f[1] > 0").min() > 0.9
+    assert np.abs(predicted.mean("part")).max() < 10 and np.abs(predicted.mean("g")).max() < 10
 
 
 def test_parameters_are_told_in_the_units_of_the_data_too(fit: gpdsl.Fit) -> None:

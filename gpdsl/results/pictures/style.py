@@ -11,6 +11,7 @@ import numpy as np
 
 from gpdsl.errors import GpdslError, printable
 from gpdsl.replacing import replacing
+from gpdsl.results.named import located
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,9 +123,9 @@ def title_of(fit: Fit) -> str:
 
 
 def unit_of(fit: Fit, name: str) -> str:
-    """Words for the unit of a quantity that is not observed, where the observed ones were standardised."""
-    outputs = fit.program.declarations.outputs
-    return " (standardised)" if name not in outputs and any(each in outputs for each in fit.standardised.sds) else ""
+    """Words for the unit of a quantity that has not that of an output, where outputs were standardised."""
+    outputs, known = fit.program.declarations.outputs, located(fit.program, fit.standardised).sds
+    return " (standardised)" if name not in {*outputs, *known} and {*outputs} & {*known} else ""
 
 
 def thinned(count: int, most: int = POINTS) -> np.ndarray:
