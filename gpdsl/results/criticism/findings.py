@@ -60,8 +60,9 @@ MANY = 0.02
 DRAWS, ROWS = 1000, 1000
 """Data sets drawn anew, and rows of each at most."""
 
-THROUGH_LAYERS, LAYERS = 100, 3.0
-"""Rows at which fits of layers are looked at, at most, and the price of that."""
+THROUGH_LAYERS, LAYERS, LOST = 100, 3.0, 0.2
+"""Rows at which fits of layers are looked at, at most; the price of that; and nats a row that q of its variables may
+lose."""
 
 
 def diagnose(fit: Fit, data: Any, full: bool) -> Diagnosis:
@@ -142,11 +143,20 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
     some = some_rows(data.rows, THROUGH_LAYERS)
     part = data.take(some)
     seen = observed_rows(part)
-    drawn = drawn_densities(fit, data, some[seen])
+    drawn, lost = drawn_densities(fit, data, some[seen])
     share = float(np.mean(reweighted(np.zeros(len(drawn)), drawn)[1] > UNTRUSTED)) if seen.any() else 0.0
     said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"  # also where q takes layers for independent
     more = ", whose weighted draws tell little: fit.cross_validate predicts them without" * (share > MANY)
     yield Finding("rows left out", share, False, said + more)
+    if lost.any() and fit.options.importance == 1 and fit.options.beta == 1:
+        each = float(np.mean(lost))
+        yield Finding(
+            "q of row variables",
+            each,
+            each > LOST,
+            f"one Gaussian for the variables of a row loses {each:.2g} nats of the bound a row",
+            "what the outputs say of them has several peaks, or is curved: importance = 5 makes the bound tighter",
+        )
     prediction = fit.predict_bound(part, None, None)
     for name in predictable_outputs(fit.program.declarations):
         places = places_drawn(prediction, name, np.where(part.observed[name], part.outputs[name], np.nan))

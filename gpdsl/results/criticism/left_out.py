@@ -202,7 +202,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
 
 def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
     """By weighted draws of functions."""
-    drawn = drawn_densities(fit, bound)
+    drawn = drawn_densities(fit, bound).densities
     log_weights, k = reweighted(np.zeros(len(drawn)), drawn)
     seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
     pointwise = np.where(seen, np.logaddexp.reduce(log_weights + drawn, axis=0) - offset, np.nan)
@@ -226,7 +226,7 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
     """See `Fit.waic`."""
     bound = fitted_rows(fit, data, "waic")
     if fit.program.inner:
-        drawn = drawn_densities(fit, bound)
+        drawn = drawn_densities(fit, bound).densities
         itself, mean, square = _average(drawn), drawn.mean(axis=0), np.mean(drawn**2, axis=0)
     else:
         itself, mean, square = _of_settings(fit, bound)

@@ -7,12 +7,12 @@ w_n together, half of them spread by the prior and half by what q says of the ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from scipy.stats import norm, qmc
 
 from gpdsl.data import Data
@@ -36,19 +36,27 @@ DRAWS, NODES = (1024, 256), (256, 64)
 each of whose draws has covariances of its own."""
 
 WIDER = 1.5
-"""Standard deviations of q that nodes are spread by."""
+"""Standard deviations of q that its nodes are spread by."""
 
 
-def drawn_densities(
-    fit: Fit, bound: Data, some: Int[np.ndarray, " rows"] | None = None
-) -> Float[np.ndarray, "draws rows"]:
-    """log p(y_n | functions) of the rows that were fitted, or some of them, in the units of the fit, at draws of q."""
+class Drawn(NamedTuple):
+    """What draws of functions say of rows that were fitted."""
+
+    densities: Float[np.ndarray, "draws rows"]
+    """log p(y_n | functions), in the units of the fit."""
+    lost: Float[np.ndarray, " rows"]
+    """Nats of the bound that q of the variables of a row costs, as it is one Gaussian for all functions."""
+
+
+def drawn_densities(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"] | None = None) -> Drawn:
+    """Of the rows that were fitted, or some of them."""
     rows = np.arange(bound.rows) if some is None else some
     with precision(fit.options.dtype):
         if any(group.per_row for group in fit.program.groups):
             return _at_nodes(fit, bound, rows)
         beliefs = fit.beliefs(bound.take(rows), likelihoods=True)
-        return by_parts(len(rows), lambda _, each: _at_passes(beliefs.part(each)), 1, beliefs.at_once)
+        drawn = by_parts(len(rows), lambda _, each: _at_passes(beliefs.part(each)), 1, beliefs.at_once)
+        return Drawn(drawn, np.zeros(len(rows)))
 
 
 def _at_passes(beliefs: Beliefs) -> Float[np.ndarray, "draws rows"]:
@@ -58,55 +66,64 @@ def _at_passes(beliefs: Beliefs) -> Float[np.ndarray, "draws rows"]:
     return found.reshape(-1, found.shape[-1])
 
 
-def _at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "draws rows"]:
+def _at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> Drawn:
     from gpdsl.results.fitting import progress_shown
 
     beliefs, program = fit.beliefs(bound, likelihoods=True, program=fit.predicting), fit.predicting
     deep = bool(program.inner - program.declarations.rows.keys())
     draws, nodes = DRAWS[deep], NODES[deep]
-    values, log_weights = _nodes(fit, beliefs, nodes)
-    found, rng = np.empty((draws, len(some))), np.random.default_rng(fit.options.seed)
+    at, rng = _nodes(fit, beliefs, nodes), np.random.default_rng(fit.options.seed)
+    found, lost = np.empty((draws, len(some))), np.empty(len(some))
     nothing = jnp.zeros((1, nodes, program.latents), beliefs.marginals.mean.dtype)
     with progress_shown(None, None) as report:
         monitor = Monitor(len(some), report, "rows left out")
         for place, row in enumerate(some):
             rows = take_rows(beliefs.rows, np.full(nodes, row))
-            draw = fit.at_rows.functions(program, rows, values[row])
+            draw = fit.at_rows.functions(program, rows, at.values[row])
             assert draw is not None  # latents are functions of others
-            drawn = draw(draws, rng)
+            latents = jnp.asarray(draw(draws, rng)[:, None], nothing.dtype)
             alone = Beliefs(program, beliefs.parameters, rows, Marginals(nothing, nothing), np.ones(1), beliefs.seed)
             compute = alone.compile("densities", lambda known, at: log_densities(known, at, {}))
-            each = np.asarray(compute(jnp.asarray(drawn[:, None], nothing.dtype)))[:, 0]
-            found[:, place] = logsumexp(each + log_weights[row], axis=1)
+            each = np.asarray(compute(latents))[:, 0]
+            found[:, place] = logsumexp(each + at.prior[row], axis=1)
+            lost[place] = np.mean(found[:, place] - each @ at.q[row]) + at.divergence[row]
             monitor.report(place + 1, float(np.mean(found[:, place])))
-    return found
+    return Drawn(found, lost)
 
 
-def _nodes(
-    fit: Fit, beliefs: Beliefs, count: int
-) -> tuple[Float[np.ndarray, "rows nodes latents"], Float[np.ndarray, "rows nodes"]]:
-    """Values of the variables of every row at its nodes, and logarithms of what these weigh, which add up to about 1.
+class Nodes(NamedTuple):
+    """Values of the variables of every row, and how they stand for the prior and for q of these.
 
     Nodes are those of two densities, each of which counts as often as it has nodes (Veach and Guibas 1995).
     """
+
+    values: Float[np.ndarray, "rows nodes latents"]
+    prior: Float[np.ndarray, "rows nodes"]
+    """Logarithms of weights, which add up to about 1."""
+    q: Float[np.ndarray, "rows nodes"]
+    """Weights, which add up to 1."""
+    divergence: Float[np.ndarray, " rows"]
+    """Of q from the prior."""
+
+
+def _nodes(fit: Fit, beliefs: Beliefs, count: int) -> Nodes:
     program, rows = beliefs.program, beliefs.rows
     own = [(place, group) for place, group in enumerate(program.groups) if group.per_row]
     width = sum(group.size for _, group in own)
     normals = norm.ppf(np.clip(qmc.Sobol(width, seed=0).random(count // 2), 1e-9, 1.0 - 1e-9))
-    values, start = np.zeros((beliefs.count, count, program.latents)), 0
-    prior, by_q = np.zeros((beliefs.count, count)), np.zeros((beliefs.count, count))
+    values, start, divergence = np.zeros((beliefs.count, count, program.latents)), 0, np.zeros(beliefs.count)
+    prior, by_q, wide = np.zeros((3, beliefs.count, count))
     for place, group in own:
         part, start = normals[:, start : start + group.size], start + group.size
-        mean, sd = (each[:, None, :] for each in _spread(fit, place))
-        white = np.concatenate([np.broadcast_to(part, (len(mean), *part.shape)), mean + sd * part], axis=1)
+        mean, variance = (each[:, None, :] for each in white_of_fitted(fit, place))
+        sd = np.sqrt(variance)
+        white = np.concatenate([np.broadcast_to(part, (len(mean), *part.shape)), mean + WIDER * sd * part], axis=1)
         prior += norm.logpdf(white).sum(axis=-1)
         by_q += norm.logpdf(white, mean, sd).sum(axis=-1)
+        wide += norm.logpdf(white, mean, WIDER * sd).sum(axis=-1)
+        divergence += 0.5 * np.sum(variance + mean**2 - 1.0 - np.log(variance), axis=(1, 2))
         scale = np.sqrt(np.asarray(kernel_values(program.evaluator, group, beliefs.parameters).scale))
         around = np.asarray(prior_means(program.evaluator, [group], beliefs.parameters, rows, beliefs.count))
         values[..., group.start : group.stop] = around[:, None] + scale * white
-    return values, prior - np.logaddexp(prior, by_q) - np.log(count / 2)
-
-
-def _spread(fit: Fit, place: int) -> tuple[Float[np.ndarray, "rows elements"], Float[np.ndarray, "rows elements"]]:
-    mean, variance = white_of_fitted(fit, place)
-    return mean, WIDER * np.sqrt(variance)
+    either = np.logaddexp(prior, wide)
+    return Nodes(values, prior - either - np.log(count / 2), softmax(by_q - either, axis=1), divergence)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import gpdsl
 from gpdsl.errors import GpdslError
@@ -57,12 +58,25 @@ def test_nodes_of_the_variables_of_rows_average_over_their_prior(row: str) -> No
     """Over draws of functions densities are what passes through the layers say of a row that has not been seen."""
     fit = _fit(row, "x, h" if "h(" in row else "x, w", "RBF(ell)")
     bound = fit.bind(DATA, None, outputs=True)
-    drawn = drawn_densities(fit, bound)
+    drawn = drawn_densities(fit, bound).densities
     found, error = np.exp(drawn).mean(axis=0), np.exp(drawn).std(axis=0) / np.sqrt(len(drawn))
     expected = np.exp(fit.log_predictive_density(DATA))
     assert np.max(np.abs(found - expected) / (error + 0.01 * expected)) < 4
-    some = drawn_densities(fit, bound, np.array([3, 11]))
+    some = drawn_densities(fit, bound, np.array([3, 11])).densities
     np.testing.assert_allclose(np.exp(some).mean(axis=0), found[[3, 11]], atol=5 * error[[3, 11]].max())
+
+
+def test_what_one_gaussian_for_a_variable_of_two_peaks_loses_is_told() -> None:
+    """Of y = w^2 + e the bound lies below the evidence by what q of w costs, which is found by quadrature."""
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(12) ** 2 + 0.3 * rng.standard_normal(12)
+    text = TEXT.format(first="row w ~ Normal(0, 1)", arguments="x, w", kernel="RBF(ell)", sd=0.3)
+    data = {"x": np.linspace(-1, 1, 12), "y": y}
+    fit = gpdsl.compile(text.replace("GP(0, 1.2", "GP(w^2, 1e-8")).fit(data, fixed=["ell"], steps=400)
+    w = np.linspace(-6, 6, 4001)
+    exact = np.log(np.trapezoid(stats.norm.pdf(w) * stats.norm.pdf(y[:, None], w**2, 0.3), w, axis=1)).sum()
+    found = {each.name: each for each in fit.diagnose(data).findings}["q of row variables"]
+    assert found.doubtful and found.number == pytest.approx((exact - fit.elbo) / 12, abs=0.08)  # of 256 nodes
 
 
 def test_noise_that_is_too_small_is_found() -> None:
