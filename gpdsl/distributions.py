@@ -27,8 +27,8 @@ TOLERANCE, DRAWS, FURTHEST = 1e-3, 400_000, 2.5
 NEAREST = 1e-12
 """To 1, within which proportions have too few digits to be compared, and are NaN instead."""
 
-STEP = 1.3
-"""Between the values of an argument at which a distribution is tried."""
+STEP, RANGE = 1.3, 2.0
+"""Between the values of an argument at which a distribution is tried; and between the ends of a range."""
 
 Given = str | Callable[..., object]
 
@@ -130,7 +130,10 @@ def ways(name: str, given: Mapping[str, float] | None = None) -> Iterator[dict[s
             raise GpdslError(
                 f"the example of `{name}` has {argument} = {value:g}, which is not {domain}; choose another"
             )
-    values = {argument: EXAMPLE[domain] for argument, domain in domains.items()} | dict(given or {})
+    usual = {argument: EXAMPLE[domain] for argument, domain in domains.items()}
+    if {"lower", "upper"} <= usual.keys():
+        usual["upper"] += RANGE
+    values = usual | dict(given or {})
     alternatives = [each.name for each in DISTRIBUTIONS[name].parameters if each.alternative]
     for chosen in alternatives or [""]:
         yield {each: float(v) for each, v in values.items() if each == chosen or each not in alternatives}
