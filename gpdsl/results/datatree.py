@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -68,9 +68,20 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
     coordinates = drawing.coordinates()
     found = {group: xr.Dataset(each, attrs=about) for group, each in groups.items()}
     numbered = {
-        group: each.assign_coords(coordinates) if "draw" in each.dims else each for group, each in found.items()
+        group: each.assign_coords(_numbers(fit, each.sizes) | (coordinates if "draw" in each.dims else {}))
+        for group, each in found.items()
     }
     return xr.DataTree.from_dict(numbered)
+
+
+def _numbers(fit: Fit, sizes: Mapping[Hashable, int]) -> dict[Hashable, np.ndarray]:
+    """Of each dimension, which plots of ArviZ ask for: those of an index as the model has them, others from 0."""
+    numbers = {}
+    for name, size in sizes.items():
+        index = fit.program.declarations.indices.get(str(name))
+        levels = None if index is None else index.levels or range(1, size + 1)
+        numbers[name] = np.asarray(range(size) if levels is None or len(levels) != size else levels)
+    return numbers
 
 
 @dataclass(frozen=True)

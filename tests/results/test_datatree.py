@@ -111,3 +111,14 @@ y ~ Normal(f, sigma)
     densities = norm.logpdf(scaled, latents, noise) - np.log(fit.standardised.sds["y"])
     np.testing.assert_allclose(tree["log_likelihood"]["y"][0], densities, rtol=1e-10)
     assert "log_likelihood" not in fit.to_datatree({"x": x}, draws=5).children
+
+
+def test_every_dimension_has_coordinates() -> None:
+    """Numbers of rows from 0, as ArviZ counts, and elements of an index by the words and numbers of the model."""
+    data = {"x": X, "y": np.stack([np.sin(X[:, 0]), X[:, 1]], axis=1)}
+    for levels, expected in (("1..2", [1, 2]), ('{"old", "new"}', ["old", "new"])):
+        tree = gpdsl.compile(MODEL.replace("1..2", levels)).fit(data, steps=2).to_datatree(data, draws=10)
+        assert all(set(group.dims) <= set(group.coords) for group in tree.children.values())
+        assert tree["posterior"]["p"].values.tolist() == expected
+        np.testing.assert_array_equal(tree["posterior"]["row"], np.arange(12))
+        np.testing.assert_array_equal(tree["posterior"]["ell_dim_0"], [0, 1])
