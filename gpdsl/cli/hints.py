@@ -71,9 +71,12 @@ class Weak:
         return _start(span) + _log_normal(math.log(3 * span / self.spread), 1.5)
 
     @staticmethod
-    def turns(span: float) -> str:
-        """Of the time in which a trend turns: seldom as short as few moments, seldom longer than all."""
-        return _start(span / 3) + _log_normal(math.log(span / 3), 1)
+    def turns(span: float, alone: bool) -> str:
+        """Of the time in which a trend turns: seldom as short as few moments, seldom longer than all.
+
+        It is longer where another term has what passes: a trend that takes some of that forecasts too surely.
+        """
+        return _start(span / 3) + _log_normal(math.log(span / 3), 1 if alone else 0.3)
 
     @staticmethod
     def passing(gap: float) -> str:
@@ -160,7 +163,7 @@ class Clock:
 
     def params(self, name: str, weak: Weak) -> Iterator[str]:
         """The parameters of a trend, of what passes, and of the cycles."""
-        drift, trend = weak.drift(self.span), weak.turns(self.span)
+        drift, trend = weak.drift(self.span), weak.turns(self.span, alone=self.gap is None)
         yield f"param ell_drift : positive{drift}    # steady growth: {self.unit}s that change f by 1"
         what = f"a trend along {name}, and over how many {self.unit}s it turns"
         yield f"param s2_trend : positive{weak.variance}    # {what}"

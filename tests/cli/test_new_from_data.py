@@ -163,7 +163,10 @@ def test_what_is_no_trend_is_told_from_noise() -> None:
     fit = gpdsl.compile(text).fit(columns, standardise=True)
     assert float(fit.parameters["sigma"]) < 0.3
     few = {name: values[:49] for name, values in columns.items()}
-    assert "short" not in draft(read_table(few), "d", None).text
+    alone = draft(read_table(few), "d", None).text
+    assert "short" not in alone
+    widths = [re.findall(r"ell_trend +: .* LogNormal\(\S+, (\S+)\)", each)[0] for each in (text, alone)]
+    assert widths == ["0.3", "1"]  # a trend that may take what passes forecasts too surely
 
 
 def test_the_priors_go_with_the_scale_of_the_output() -> None:
