@@ -123,6 +123,9 @@ def test_an_average_over_parameters_has_the_levels(tens: gpdsl.Fit) -> None:
     other = fitted(ORDINAL.format("{10, 20, 35}"), np.array([35, 10] * 12)).predict(NEW)
     one = tens.predict(NEW)
     prediction = Averaged(np.array([0.4, 0.6]), [one.beliefs, other.beliefs], one.dtype, one.standardised, None)
+    share = 0.4 * one.mean("y") + 0.6 * other.mean("y")
+    np.testing.assert_allclose(prediction.mean("y"), share, rtol=1e-9)
+    np.testing.assert_allclose(prediction.variance("y"), share * (1 - share), rtol=1e-9)
     chances = np.cumsum(prediction.mean("y"), axis=-1)
     for p in (0.1, 0.5, 0.9):
         expected = np.array([10.0, 20.0, 35.0])[np.argmax(chances >= p, axis=-1)]
