@@ -179,6 +179,7 @@ REASONS: dict[str, tuple[str, Asked]] = {
     "family": ("the posterior is no Gaussian over the values of each latent", lambda fit, _: not _is_gaussian(fit)),
     "few values": (f"{FEW} values and less tell too little", lambda _, seen: seen.values <= FEW),
     "few rows": (f"less than {FEW} rows tell too little", lambda _, seen: len(seen.some) < FEW),
+    "arguments": ("no latent is a function of inputs alone", lambda fit, seen: not any(map(seen.reaches, seen.groups))),
     "one row": ("there is one row", lambda _, seen: seen.data.rows < 2),
     "size": ("there are too many values", lambda fit, seen: fit.at_rows.by_data and seen.values > LARGEST),
     "rows": ("there are too many rows", lambda _, seen: seen.data.rows > WIDE),
@@ -213,7 +214,7 @@ def _is_approximate(fit: Fit, _: Seen) -> bool:
 
 LOOKED: dict[str, tuple[Asked, Sequence[str]]] = {
     "symmetry": (_has_latents, ("fields",)),
-    "reach of latents": (_has_places, ("one row",)),
+    "reach of latents": (_has_places, ("one row", "arguments")),
     "evidence for latents": (
         _has_latents,
         (

@@ -87,6 +87,11 @@ def test_noise_that_is_too_small_is_found() -> None:
     assert told["calibration of y"].doubtful and "too narrow" in str(told["calibration of y"])
 
 
+def test_reach_is_that_of_functions_of_inputs() -> None:
+    fit = _fit("row w ~ Normal(0, 1)", "x, w", "RBF(ell)", steps=5)
+    assert any("reach of latents, as no latent is a function of inputs alone" in str(each) for each in fit.diagnose())
+
+
 @pytest.mark.slow
 def test_rows_that_move_the_fit_are_left_out_by_fits() -> None:
     y = DATA["y"].copy()
