@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from gpdsl.calibration.sbc import sbc
     from gpdsl.distributions import register_distribution
     from gpdsl.forward import ForwardModelError, opaque, register_forward_model, register_likelihood, retry, umbridge
-    from gpdsl.inference.engines import register_engine
     from gpdsl.inference.inducing.featured import register_inducing
+    from gpdsl.inference.infer import register_engine
     from gpdsl.language import ModelError, format_text
     from gpdsl.model import Model, compile, load, zoo, zoo_names, zoo_text
     from gpdsl.program.tracing import register_kernel
@@ -46,7 +46,7 @@ _HOMES = {
     "retry": "gpdsl.forward",
     "umbridge": "gpdsl.forward",
     "register_distribution": "gpdsl.distributions",
-    "register_engine": "gpdsl.inference.engines",
+    "register_engine": "gpdsl.inference.infer",
     "register_forward_model": "gpdsl.forward",
     "register_inducing": "gpdsl.inference.inducing.featured",
     "register_kernel": "gpdsl.program.tracing",

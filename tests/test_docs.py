@@ -19,6 +19,7 @@ from gpdsl.cli import main
 from gpdsl.forward import registry
 from gpdsl.language import inducing, vocabulary
 from gpdsl.language import options as engine_names
+from gpdsl.language.options import WRITTEN
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))]
@@ -141,7 +142,7 @@ def test_the_tables_are_current_and_name_everything(monkeypatch: pytest.MonkeyPa
         "distributions": vocabulary.DISTRIBUTIONS,
         "kernels": vocabulary.KERNELS,
         "functions": (*vocabulary.FUNCTIONS, *vocabulary.REDUCTIONS),
-        "options": vocabulary.WRITTEN,
+        "options": WRITTEN,
     }
     for table, names in wanted.items():
         page = (ROOT / "docs" / tables.TABLES[table][0]).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.engines import SEARCHES
+from gpdsl.inference.infer import SEARCHES
 
 TEXT = """
 input x : real

@@ -18,7 +18,7 @@ import numpy as np  # noqa: E402
 from recorded import record  # noqa: E402
 from report import ROOT, show  # noqa: E402
 
-from gpdsl.inference.estimators.expected_log_likelihood import score_gradients  # noqa: E402
+from gpdsl.inference.expected_log_likelihood import score_gradients  # noqa: E402
 
 DRAWS, LEVEL, ELL = 4_000, 0.5, 20.0
 

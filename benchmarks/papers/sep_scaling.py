@@ -46,7 +46,7 @@ def flights(rows: int) -> dict[str, np.ndarray]:
 def problem_of(rows: int, devices: int, **given: Any) -> Any:
     """What `fit` hands to an engine."""
     import gpdsl
-    from gpdsl.inference import engines
+    from gpdsl.inference import infer
     from gpdsl.inference.driver import Engine
 
     found: list[Any] = []
@@ -58,14 +58,14 @@ def problem_of(rows: int, devices: int, **given: Any) -> Any:
         found.append(problem)
         raise Caught
 
-    kept = engines.SEARCHES
-    engines.SEARCHES = [(lambda *_: True, Engine("ep", catch))]
+    kept = infer.SEARCHES
+    infer.SEARCHES = [(lambda *_: True, Engine("ep", catch))]
     try:
         gpdsl.compile(TEXT).fit(flights(rows), engine="ep", dtype="float32", devices=devices, **given)
     except Caught:
         pass
     finally:
-        engines.SEARCHES = kept
+        infer.SEARCHES = kept
     return found[0]
 
 

@@ -16,9 +16,9 @@ from report import show
 
 import gpdsl
 from gpdsl.data import bind
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.sampling import SCHEMES, base_normals
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.sampling import SCHEMES, base_normals
 from gpdsl.program.cache import precision
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows

@@ -12,7 +12,7 @@ from report import find_data, show, verdict
 from timing import timed
 
 import gpdsl
-from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Scope

@@ -18,17 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.forward.errors import (
-    Failed,
-    FailedTogether,
-    ForwardMistake,
-    ForwardModelError,
-    NotFiniteResult,
-    NotNumeric,
-    WrongResultShape,
-    WrongRowShape,
-    describe_row,
-)
+from gpdsl.forward import errors
 from gpdsl.forward.mistakes import AllFailed, BadCache, Gone, TimedOut, WorkerDied
 from gpdsl.forward.registry import ForwardModel
 from gpdsl.forward.work import Answer, Fault, Job, take
@@ -95,8 +85,8 @@ class Cache:
             except sqlite3.Error as problem:
                 raise self._trouble(problem) from problem
 
-    def _trouble(self, problem: sqlite3.Error) -> ForwardModelError:
-        return ForwardModelError(BadCache(self.name, str(self.path), str(problem)))
+    def _trouble(self, problem: sqlite3.Error) -> errors.ForwardModelError:
+        return errors.ForwardModelError(BadCache(self.name, str(self.path), str(problem)))
 
 
 def keys_of(model: ForwardModel, arguments: Sequence[np.ndarray]) -> list[bytes]:
@@ -176,7 +166,7 @@ def call(
     if (source < 0).any():
         row = int(np.argmax(source < 0))
         reason = "those that failed are penalised, but none is left"
-        raise ForwardModelError(AllFailed(model.name, batch.where(row), batch.inputs(row), reason))
+        raise errors.ForwardModelError(AllFailed(model.name, batch.where(row), batch.inputs(row), reason))
     return found.values[source]
 
 
@@ -296,7 +286,7 @@ class _Batch:
         if answer.shape != expected:
             if self.model.vectorized:
                 shapes = str(list(answer.shape)), str(list(expected))
-                raise ForwardModelError(WrongResultShape(self.model.name, *shapes))
+                raise errors.ForwardModelError(errors.WrongResultShape(self.model.name, *shapes))
             return {row: Fault("shape", str(list(answer.shape[1:]))) for row in rows.tolist()}
         values[rows] = answer
         wrong = ~np.isfinite(answer).reshape(len(rows), -1).all(axis=1)
@@ -307,7 +297,7 @@ class _Batch:
         if fault.kind == "unreachable":
             raise self.failure(int(rows[0]), fault)
         if fault.kind == "type" and self.model.vectorized:
-            raise ForwardModelError(NotNumeric(self.model.name, fault.text)) from fault.origin
+            raise errors.ForwardModelError(errors.NotNumeric(self.model.name, fault.text)) from fault.origin
         if len(rows) == 1:
             return {int(rows[0]): fault}
         if self.strict:
@@ -330,20 +320,22 @@ class _Batch:
                     some, cause = half, found
                     break
             else:
-                raise ForwardModelError(FailedTogether(self.model.name, len(rows), fault.text)) from fault.origin
+                raise errors.ForwardModelError(
+                    errors.FailedTogether(self.model.name, len(rows), fault.text)
+                ) from fault.origin
         return {int(some[0]): cause}
 
-    def error(self, faults: dict[int, Fault]) -> ForwardModelError:
+    def error(self, faults: dict[int, Fault]) -> errors.ForwardModelError:
         """The error for the first of several rows."""
         row = min(faults)
         return self.failure(row, faults[row])
 
-    def failure(self, row: int, fault: Fault) -> ForwardModelError:
-        error = ForwardModelError(self.mistake(row, fault))
+    def failure(self, row: int, fault: Fault) -> errors.ForwardModelError:
+        error = errors.ForwardModelError(self.mistake(row, fault))
         error.__cause__ = fault.origin
         return error
 
-    def mistake(self, row: int, fault: Fault) -> ForwardMistake:
+    def mistake(self, row: int, fault: Fault) -> errors.ForwardMistake:
         name, where, inputs = self.model.name, self.where(row), self.inputs(row)
         match fault.kind:
             case "unreachable":
@@ -357,12 +349,12 @@ class _Batch:
             case "died":
                 return WorkerDied(name, where, inputs, fault.text)
             case "value":
-                return NotFiniteResult(name, where, inputs, fault.text)
+                return errors.NotFiniteResult(name, where, inputs, fault.text)
             case "shape":
-                return WrongRowShape(name, where, inputs, fault.text, str(list(self.shape)))
+                return errors.WrongRowShape(name, where, inputs, fault.text, str(list(self.shape)))
             case "type":
-                return NotNumeric(name, fault.text)
-        return Failed(name, where, inputs, fault.text)
+                return errors.NotNumeric(name, fault.text)
+        return errors.Failed(name, where, inputs, fault.text)
 
     def where(self, row: int) -> str:
         """How a message names a row (from 0) of the batch."""
@@ -372,7 +364,7 @@ class _Batch:
 
     def inputs(self, row: int) -> str:
         names = self.model.arguments or [f"argument {place}" for place in range(1, len(self.arguments) + 1)]
-        return describe_row(names, self.arguments, row)
+        return errors.describe_row(names, self.arguments, row)
 
 
 def _first_odd(values: np.ndarray) -> str:

@@ -11,20 +11,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 import numpy as np
 
 from gpdsl.errors import plural
+from gpdsl.forward import errors
 from gpdsl.forward.accounting import Accounting
 from gpdsl.forward.backends import Here, backend_of
-from gpdsl.forward.errors import (
-    ForwardModelError,
-    NotAGradient,
-    NotAName,
-    NotCallable,
-    NotRegistered,
-    UnknownExternal,
-    UnknownPolicy,
-    WorkersNotPositive,
-    WrongArity,
-    WrongSort,
-)
 from gpdsl.forward.mistakes import BadTimeout
 from gpdsl.forward.work import Backend, Job
 
@@ -62,7 +51,7 @@ def retry(attempts: int, otherwise: str = "raise") -> Policy:
     `otherwise` is what happens to a row that still fails: `raise` or `penalise`. Raises ForwardModelError for others.
     """
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1 or otherwise not in OTHERWISE:
-        raise ForwardModelError(UnknownPolicy("retry", f"retry({attempts!r}, {otherwise!r})"))
+        raise errors.ForwardModelError(errors.UnknownPolicy("retry", f"retry({attempts!r}, {otherwise!r})"))
     return Policy(attempts, otherwise)
 
 
@@ -73,7 +62,7 @@ def policy_of(name: str, given: object) -> Policy:
             return given
         case "raise" | "penalise":
             return Policy(0, given)
-    raise ForwardModelError(UnknownPolicy(name, repr(given)))
+    raise errors.ForwardModelError(errors.UnknownPolicy(name, repr(given)))
 
 
 Function = Callable[..., Any]
@@ -204,16 +193,16 @@ def _registering(
 def _checked(model: ForwardModel) -> ForwardModel:
     """The model with its backend and policy made. Raises ForwardModelError for what cannot be."""
     if not isinstance(model.name, str) or not model.name.isidentifier():
-        raise ForwardModelError(NotAName(str(model.name)))
+        raise errors.ForwardModelError(errors.NotAName(str(model.name)))
     if not callable(model.function):
-        raise ForwardModelError(NotCallable(model.name, type(model.function).__name__))
+        raise errors.ForwardModelError(errors.NotCallable(model.name, type(model.function).__name__))
     if model.gradient is not None and not callable(model.gradient):
-        raise ForwardModelError(NotAGradient(model.name, type(model.gradient).__name__))
+        raise errors.ForwardModelError(errors.NotAGradient(model.name, type(model.gradient).__name__))
     workers, timeout = model.workers, model.timeout
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ForwardModelError(WorkersNotPositive(model.name, str(workers)))
+        raise errors.ForwardModelError(errors.WorkersNotPositive(model.name, str(workers)))
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0):
-        raise ForwardModelError(BadTimeout(model.name, repr(timeout)))
+        raise errors.ForwardModelError(BadTimeout(model.name, repr(timeout)))
     return replace(model, executor=model.backend, policy=model.failures)
 
 
@@ -234,7 +223,7 @@ def resolve(
     for name in passed:
         if name not in wanted:
             declared = ", ".join(f"`{each}`" for each in wanted) or "none"
-            raise ForwardModelError(UnknownExternal(str(name), declared))
+            raise errors.ForwardModelError(errors.UnknownExternal(str(name), declared))
     found = {name: _resolved(name, sort, names, passed) for name, (sort, names) in wanted.items()}
     return {name: replace(model, account=account) for name, model in found.items()}
 
@@ -251,10 +240,10 @@ def _resolved(
     given = passed.get(name, _REGISTERED.get(name))
     if given is None:
         known = ", ".join(f"`{each}`" for each in _REGISTERED) or "none is registered"
-        raise ForwardModelError(NotRegistered(name, REGISTER[sort], known))
+        raise errors.ForwardModelError(errors.NotRegistered(name, REGISTER[sort], known))
     model = given if isinstance(given, ForwardModel) else ForwardModel(name, given, sort)
     if model.sort not in (sort, EITHER):
-        raise ForwardModelError(WrongSort(name, model.sort, sort, REGISTER[sort]))
+        raise errors.ForwardModelError(errors.WrongSort(name, model.sort, sort, REGISTER[sort]))
     if model.gradient is None and hasattr(model.function, "offered_gradient"):  # a server has to be asked
         model = replace(model, gradient=model.function.offered_gradient())
     model = _checked(replace(model, name=name, sort=sort, arguments=arguments))
@@ -273,7 +262,9 @@ def _check_arity(model: ForwardModel) -> None:
     except TypeError as problem:
         declared = ", ".join(f"`{each}`" for each in model.arguments) or "nothing"
         count = plural(len(model.arguments), "argument")
-        raise ForwardModelError(WrongArity(model.name, str(signature), f"{count}: {declared}")) from problem
+        raise errors.ForwardModelError(
+            errors.WrongArity(model.name, str(signature), f"{count}: {declared}")
+        ) from problem
 
 
 # Opaque functions that take fields: one call is one evaluation, and gives the results of all rows.

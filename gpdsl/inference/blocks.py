@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.sampling import base_normals
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows

@@ -12,7 +12,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, block_rows, over_blocks
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.posteriors.family import Family, Linear, Parameters, PerRow, Whitened, information, inverse_root
 from gpdsl.inference.posteriors.features import (
     Features,

@@ -17,10 +17,10 @@ from gpdsl.data import Data
 from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.exact.parts import SMALL, Part, batched, falls_apart, together
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import Whitened, functionals, signal_covariance
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.plan.options import Options, decide
 from gpdsl.inference.posteriors.family import parse_family
 from gpdsl.inference.problem import Problem, Result, as_numpy

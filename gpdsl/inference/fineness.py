@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import views
-from gpdsl.inference.estimators.expected_log_likelihood import can_be_quick, quadrature_errors, quick_errors
+from gpdsl.inference.expected_log_likelihood import can_be_quick, quadrature_errors, quick_errors
 from gpdsl.inference.posteriors.coupled import marginals_of
 from gpdsl.inference.posteriors.features import prior_variances
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy

@@ -13,27 +13,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Shaped
 
+from gpdsl.inference import proposals
 from gpdsl.inference.ascent.lbfgs import flat, unflat
 from gpdsl.inference.log_joint import at_places, log_prior, log_volume, vectorised
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays
-from gpdsl.inference.proposals import (
-    WIDER,
-    Kernels,
-    Proposal,
-    Split,
-    Sweeps,
-    error_of_spread,
-    mode_of,
-    moments,
-    over_prior,
-    points_of,
-    reach,
-    smoothed,
-    tops_along,
-    uniform_points,
-)
 from gpdsl.program.program import Program
 
 # The evidence as a function of the learnt parameters alone, as an engine computes it: what integration explores.
@@ -180,7 +165,7 @@ class Explored:
     @property
     def most(self) -> int:
         """Evaluations that are to be expected."""
-        return 22 * len(self.start) + 2 * points_of(len(self.start))
+        return 22 * len(self.start) + 2 * proposals.points_of(len(self.start))
 
     def count(self, evaluations: int) -> None:
         """Report what was done, before so many more."""
@@ -238,10 +223,10 @@ def integrate(
 ) -> Integrated:
     """The settings around the mode next to `start`; `report` is told how many evaluations were made, and will be."""
     density = Explored(program, profile, start, report)
-    mode, top = mode_of(density, density.start)
+    mode, top = proposals.mode_of(density, density.start)
     split, open_ended = _split(density, mode, top)
     drawn = Drawn(density, _measured_by(program, start, [name for name in start if name not in open_ended]))
-    drawn.add(split, uniform_points(len(mode), points_of(len(mode)), seed, 0))
+    drawn.add(split, proposals.uniform_points(len(mode), proposals.points_of(len(mode)), seed, 0))
     weights, shape, error = _more(drawn, split, mode, seed)
     effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
     kept = (weights > LEAST * weights.max()) | (parts > LEAST * parts.max())
@@ -256,32 +241,32 @@ def integrate(
 
 
 def _more(
-    drawn: Drawn, split: Split, mode: Float[np.ndarray, " d"], seed: int
+    drawn: Drawn, split: proposals.Split, mode: Float[np.ndarray, " d"], seed: int
 ) -> tuple[Float[np.ndarray, " points"], float, float]:
     """Points over the prior, and others until averages are good enough: weights, Pareto's k, and the error left."""
-    density, size, count = drawn.density, len(mode), points_of(len(mode))
+    density, size, count = drawn.density, len(mode), proposals.points_of(len(mode))
     covariance = split.axes * (0.5 * (split.below + split.above)) ** 2 @ split.axes.T
     known, half = density.known, count // 2 if density.known.any() else count
     if known.any():
-        prior = over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(covariance))))
-        drawn.add(prior, uniform_points(size, count // 4, seed, ROUNDS))
+        prior = proposals.over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(covariance))))
+        drawn.add(prior, proposals.uniform_points(size, count // 4, seed, ROUNDS))
         prior = prior.tilted(density.growing)
-        tops = tops_along(density, prior, known, mode)
+        tops = proposals.tops_along(density, prior, known, mode)
     for number in range(ROUNDS):
         weights, shape = drawn.weights()
         if number == 1 and known.any() and (alone := drawn.alone(count, weights)) is not None:
             return alone
-        effective, error = float(1.0 / np.sum(weights**2)), error_of_spread(drawn.own, weights)
+        effective, error = float(1.0 / np.sum(weights**2)), proposals.error_of_spread(drawn.own, weights)
         first = number < 2 and bool(known.any())  # a tail that no point has reached is in no error
         enough = effective >= EVEN * count and not shape > UNEVEN and error <= ERROR and not first
         if enough or number == ROUNDS - 1:
             break
         towards = drawn.points, 0.5 * (weights + drawn.parts(weights)), half, covariance
         if known.any():
-            along = Sweeps.around(prior, known, *towards, tops)
-            drawn.add(along, uniform_points(size, half, seed, 2 * ROUNDS + number))
+            along = proposals.Sweeps.around(prior, known, *towards, tops)
+            drawn.add(along, proposals.uniform_points(size, half, seed, 2 * ROUNDS + number))
         if number or not first:
-            drawn.add(Kernels.around(*towards), uniform_points(size, half, seed, 1 + number))
+            drawn.add(proposals.Kernels.around(*towards), proposals.uniform_points(size, half, seed, 1 + number))
     return weights, shape, error
 
 
@@ -301,10 +286,10 @@ class Drawn:
     def __init__(self, density: Explored, measured: Callable[[np.ndarray], np.ndarray]) -> None:
         self.density, self._measured = density, measured
         self.points, self.values = np.zeros((0, len(density.start))), np.zeros(0)
-        self.sources: list[tuple[Proposal, int]] = []
+        self.sources: list[tuple[proposals.Proposal, int]] = []
         self._own: list[np.ndarray] = []
 
-    def add(self, source: Proposal, uniform: Float[np.ndarray, "n d"]) -> None:
+    def add(self, source: proposals.Proposal, uniform: Float[np.ndarray, "n d"]) -> None:
         """As many from a density as there are uniform numbers."""
         drawn = source.points(uniform)
         own = self._measured(drawn)
@@ -323,7 +308,7 @@ class Drawn:
     def weights(self) -> tuple[Float[np.ndarray, " points"], float]:
         """Under the mixture of all densities, smoothed, with Pareto's k."""
         each = np.stack([source.log_density(self.points) + np.log(count) for source, count in self.sources])
-        log_weights, shape = smoothed(self.values - np.logaddexp.reduce(each, axis=0))
+        log_weights, shape = proposals.smoothed(self.values - np.logaddexp.reduce(each, axis=0))
         return np.exp(log_weights), shape
 
     def alone(
@@ -331,10 +316,10 @@ class Drawn:
     ) -> tuple[Float[np.ndarray, " points"], float, float] | None:
         """The regular set alone, where it is enough and the others have found nothing beside it: it is less noisy."""
         of_first = self.values[:count] - self.sources[0][0].log_density(self.points[:count])
-        log_weights, shape = smoothed(of_first)
+        log_weights, shape = proposals.smoothed(of_first)
         first = np.concatenate([np.exp(log_weights), np.zeros(len(weights) - count)])
-        error, own = error_of_spread(self.own, first), self.own
-        (mean, sd), (whole, wide) = (moments(own, each) for each in (first, weights))
+        error, own = proposals.error_of_spread(self.own, first), self.own
+        (mean, sd), (whole, wide) = (proposals.moments(own, each) for each in (first, weights))
         same = np.all(np.abs(wide - sd) <= ERROR * sd) and np.all(np.abs(whole - mean) <= ERROR * sd)
         enough = 1.0 / np.sum(first**2) >= EVEN * count and not shape > UNEVEN and error <= ERROR
         return (first, shape, error) if same and enough else None
@@ -350,13 +335,15 @@ class Drawn:
         return found / max(float(found.sum()), np.finfo(float).tiny)
 
 
-def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tuple[str, ...]]:
+def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[proposals.Split, tuple[str, ...]]:
     """Axes from the curvature around the mode, widths from the fall on either side, and what has no end on one.
 
     The curvature is that of differences over most of a standard deviation: at the mode itself there may be a kink.
     """
     units = np.eye(len(mode))
-    scales = np.array([min(reach(density.value, mode, top, side * unit) for side in (-1, 1)) for unit in units])
+    scales = np.array(
+        [min(proposals.reach(density.value, mode, top, side * unit) for side in (-1, 1)) for unit in units]
+    )
     scales = np.minimum(scales, density.widest)
     differences = [_slope(density, mode, STEP * scale * unit) for scale, unit in zip(scales, units, strict=True)]
     scaled = -np.asarray(differences) * scales * scales[:, None]
@@ -367,11 +354,11 @@ def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[Split, tupl
     for place, axis in enumerate(axes.T):
         most = np.min(density.widest / np.maximum(np.abs(axis), 1e-300))
         for side, sign in enumerate((-1, 1)):
-            found = reach(density.value, mode, top, sign * axis)
+            found = proposals.reach(density.value, mode, top, sign * axis)
             widths[side, place] = min(found, most)
             if found > most:
                 open_ended.append(density.most_moved(axis))
-    return Split(mode, axes, *(WIDER * widths)), tuple(dict.fromkeys(open_ended))
+    return proposals.Split(mode, axes, *(proposals.WIDER * widths)), tuple(dict.fromkeys(open_ended))
 
 
 def _slope(density: Explored, mode: np.ndarray, step: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import views, whitened_marginals
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood, log_density
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood, log_density
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.kernels.functionals import Functionals

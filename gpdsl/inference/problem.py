@@ -18,9 +18,9 @@ from jaxtyping import Array, Float
 from gpdsl.forward import Usage
 from gpdsl.inference.blocks import Draws, block_rows
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.estimators.sampling import base_normals, sum_and_error
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Held, Whitened
+from gpdsl.inference.sampling import base_normals, sum_and_error
 from gpdsl.inference.warm import Carried
 from gpdsl.inference.watch import honour_interrupts
 from gpdsl.kernels.functionals import Functionals

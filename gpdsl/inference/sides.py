@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.bound import views, whitened_marginals
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood, log_density
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood, log_density
 from gpdsl.inference.fineness import begun_at, prior_widths
 from gpdsl.inference.natural.sites import Setting, Sites, site_target, whitened_posterior
 from gpdsl.inference.posteriors.family import Full, Linear, Whitened

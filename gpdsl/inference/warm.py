@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from gpdsl.data import Calendar
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import Sites, site_target
 from gpdsl.inference.posteriors.family import Family, Full, Held, Linear, Whitened
 from gpdsl.inference.posteriors.features import RowFeatures, factorise, sparse_features

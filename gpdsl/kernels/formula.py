@@ -22,7 +22,7 @@ from gpdsl.kernels.functionals import DIRECT_COLUMNS, squared_distance
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import at_values, can_be_expanded, differentiated
 from gpdsl.symbolic.kernel_formula import DISTANCE, MAX_SIMPLIFIED, Formula, Reduced, at_zero, element_of
-from gpdsl.symbolic.kernel_values import elements_read
+from gpdsl.symbolic.kernel_values import elements_read, levels_at
 
 # Profiles: a covariance as a function of the distance, with the derivatives it has where two points meet.
 
@@ -145,7 +145,7 @@ def formula_variance(formula: Formula, parameters: Sequence[Array], a: Points) -
         formula = _met(formula)
         numbers, inside, a = _at_one_level(formula, numbers, a)
     if formula.radial:
-        value = evaluate(at_zero(formula.expression), lambda s: _number(s, numbers))
+        value = evaluate(at_zero(formula.expression), lambda s: number_of(s, numbers))
     else:
         value = _meeting(formula, numbers, inside, a)
     return jnp.broadcast_to(jnp.asarray(value, a.dtype), a.shape[:1])
@@ -156,11 +156,7 @@ def formula_variance(formula: Formula, parameters: Sequence[Array], a: Points) -
 
 def _at_levels(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> tuple[Numbers, Array, Array]:
     """Numbers [n, m] or smaller for every pair of points, columns before these; and the points without their levels."""
-    levels: dict[str, Array] = {}
-    if formula.levels:
-        first, second = (each.name for each in formula.levels)
-        levels = {first: a[:, -1][:, None], second: b[:, -1][None, :]}
-        a, b = a[:, :-1], b[:, :-1]
+    levels, a, b = levels_at(formula, a, b)
     columns = {each.symbol.name for each in formula.gathered if None in each.positions}
     found = elements_read(formula, numbers, levels)
     return {name: jnp.moveaxis(v, -1, 0) if name in columns else v for name, v in found.items()}, a, b
@@ -184,7 +180,8 @@ def _at_one_level(formula: Formula, numbers: Numbers, a: Points) -> tuple[Number
     return at, {name: v[:, 0] if v.ndim == 3 else v for name, v in beside.items()}, a[:, :-1]
 
 
-def _number(symbol: sp.Symbol, numbers: Numbers) -> Array:
+def number_of(symbol: sp.Symbol, numbers: Mapping[str, Array]) -> Array:
+    """The number that a symbol of a formula stands for: one of the arrays, or an element along its last axis."""
     name, position = element_of(symbol)
     return numbers[name] if position is None else numbers[name][..., position - 1]
 
@@ -195,7 +192,7 @@ def _number(symbol: sp.Symbol, numbers: Numbers) -> Array:
 def _distances(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> tuple[Array, Array | None]:
     """Squared distances; or signed differences of one column, in which a formula without odd powers has no root."""
     if formula.weights != 1:
-        root = evaluate(sp.sqrt(formula.weights), lambda s: _number(s, numbers))
+        root = evaluate(sp.sqrt(formula.weights), lambda s: number_of(s, numbers))
         origin = jax.lax.stop_gradient(b[0])  # far from zero, products would round away what points differ in
         scaled = (a - origin) * root
         b = scaled if b is a else (b - origin) * root
@@ -221,7 +218,7 @@ def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> 
         column = 0 if position is None else position - 1
         if name == first:
             return a[:, column][:, None]
-        return b[:, column][None, :] if name == second else _number(symbol, numbers)
+        return b[:, column][None, :] if name == second else number_of(symbol, numbers)
 
     return evaluate(formula.expression, load)
 
@@ -268,7 +265,7 @@ def _generic(reduced: Reduced, formula: Formula, numbers: Numbers, a: Array, b: 
     """The body of a reduction in one column."""
     first, second = formula.points
     places = {first: a[:, None], second: b[None, :]}
-    value = evaluate(reduced.body, lambda s: places[s] if s in places else _number(s, numbers))
+    value = evaluate(reduced.body, lambda s: places[s] if s in places else number_of(s, numbers))
     return jnp.asarray(value, a.dtype)
 
 
@@ -294,7 +291,7 @@ def _polynomial_terms(reduced: Reduced, points: tuple[sp.Symbol, ...]) -> tuple[
 def _matrix_product(term: Term, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
     """The sum over columns of coefficient a^i b^j, for every pair of points."""
     i, j, coefficient = term
-    weight = jnp.broadcast_to(jnp.asarray(evaluate(coefficient, lambda s: _number(s, numbers)), a.dtype), a.shape[1:])
+    weight = jnp.broadcast_to(jnp.asarray(evaluate(coefficient, lambda s: number_of(s, numbers)), a.dtype), a.shape[1:])
     if j == 0:
         return jnp.sum(weight * a**i, axis=1)[:, None]
     if i == 0:
@@ -308,14 +305,14 @@ def _meeting(formula: Formula, numbers: Numbers, summed: Numbers, a: Points) -> 
     names = [point.name for point in formula.points]
 
     def inside(symbol: sp.Symbol) -> Array:
-        return a if symbol in formula.points else _number(symbol, summed)
+        return a if symbol in formula.points else number_of(symbol, summed)
 
     def load(symbol: sp.Symbol) -> Array:
         if symbol in reduced:
             body = jnp.asarray(evaluate(reduced[symbol].body, inside), a.dtype)
             return _WHOLE[reduced[symbol].operator](jnp.broadcast_to(body, a.shape), axis=1)
         name, position = element_of(symbol)
-        return a[:, 0 if position is None else position - 1] if name in names else _number(symbol, numbers)
+        return a[:, 0 if position is None else position - 1] if name in names else number_of(symbol, numbers)
 
     return evaluate(formula.expression, load)
 

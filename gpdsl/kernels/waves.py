@@ -14,10 +14,11 @@ from gpdsl.kernels import wave_families as families
 from gpdsl.kernels.columns import selected
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, block_of, count
+from gpdsl.kernels.formula import number_of
 from gpdsl.kernels.wave_families import STANDING, WAVES, Points, Waves, mixture, product
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.kernel_calculus import expanded
-from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, element_of
+from gpdsl.symbolic.kernel_formula import DISTANCE, Formula
 from gpdsl.symbolic.kernel_values import elements_read
 from gpdsl.symbolic.spectral import spectral_density
 
@@ -206,16 +207,11 @@ def _piece_waves(piece: Piece, numbers: Numbers, points: Points, stream: Stream)
         case Quadratic(ell=ell, alpha=alpha):
             return families.rational_quadratic(points, stream, _value(ell, numbers), _value(alpha, numbers))
         case Density(density=density):
-            return families.density_waves(density, lambda s: _number(s, numbers), points, stream)
+            return families.density_waves(density, lambda s: number_of(s, numbers), points, stream)
 
 
 def _value(expression: sp.Expr, numbers: Numbers) -> Array:
-    return jnp.asarray(evaluate(expression, lambda s: _number(s, numbers)))
-
-
-def _number(symbol: sp.Symbol, numbers: Numbers) -> Array:
-    name, position = element_of(symbol)
-    return numbers[name] if position is None else numbers[name][..., position - 1]
+    return jnp.asarray(evaluate(expression, lambda s: number_of(s, numbers)))
 
 
 # `waves(form, parameters, points, stream)`: random waves of any covariance function that has them.

@@ -12,38 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from gpdsl.language.expressions import (
-    VALUE,
-    At,
-    Axis,
-    Direction,
-    Expression,
-    ExternalCall,
-    Fixed,
-    Functional,
-    FunctionCall,
-    IndexNumber,
-    IndexValue,
-    Kernel,
-    KernelCall,
-    KernelFormula,
-    KernelProduct,
-    KernelScale,
-    KernelSum,
-    Level,
-    Local,
-    Number,
-    Operation,
-    Read,
-    Reduction,
-    Slice,
-    Subscript,
-    Whole,
-    is_number,
-    parts,
-    reads_of,
-    same_axis,
-)
+from gpdsl.language.expressions import *  # noqa: F403  # what reads a model reads its expressions: `m.Read`
+from gpdsl.language.expressions import Axis, Expression, Kernel, Subscript
 from gpdsl.language.source import Source, Span
 
 # Declarations of what is called (functions, kernels and densities by formula, opaque functions), and defaults.
@@ -116,61 +86,6 @@ class Infer:
 
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     standardise: bool | tuple[str, ...] | None = None
-
-
-__all__ = [
-    "VALUE",
-    "At",
-    "Axis",
-    "Case",
-    "Const",
-    "Declaration",
-    "Declarations",
-    "Density",
-    "Direction",
-    "DistributionCall",
-    "Expression",
-    "External",
-    "ExternalArgument",
-    "ExternalCall",
-    "ExternalLikelihood",
-    "Fixed",
-    "Function",
-    "FunctionCall",
-    "Functional",
-    "Guard",
-    "Index",
-    "IndexNumber",
-    "IndexValue",
-    "Infer",
-    "Input",
-    "Kernel",
-    "KernelCall",
-    "KernelDefinition",
-    "KernelFormula",
-    "KernelProduct",
-    "KernelScale",
-    "KernelSum",
-    "Latent",
-    "Let",
-    "Level",
-    "Local",
-    "Number",
-    "Observation",
-    "Operation",
-    "Output",
-    "Param",
-    "Read",
-    "Reduction",
-    "Row",
-    "Slice",
-    "Subscript",
-    "Whole",
-    "is_number",
-    "parts",
-    "reads_of",
-    "same_axis",
-]
 
 
 @dataclass(frozen=True)

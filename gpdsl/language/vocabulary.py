@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gpdsl.language.distributions import (
-    DISTRIBUTIONS,
-    Distribution,
-    Function,
-    KernelFamily,
-    Parameter,
-    signature,
-    table,
-)
-from gpdsl.language.options import ENGINES, WRITTEN
+from gpdsl.language.distributions import DISTRIBUTIONS, Function, KernelFamily, Parameter, table
 
 # The table of covariance functions: what each is called, takes and means.
 
@@ -108,30 +99,6 @@ KERNELS: Mapping[str, KernelFamily] = table(
     )
 )
 
-
-__all__ = [
-    "BUILTINS",
-    "CONSTANTS",
-    "CONSTRAINTS",
-    "DISTRIBUTIONS",
-    "ENGINES",
-    "FUNCTIONS",
-    "INPUT_KINDS",
-    "KERNELS",
-    "OBSERVATION_FORM",
-    "WRITTEN",
-    "OUTPUT_KINDS",
-    "POINTS",
-    "PROCESS",
-    "REDUCTIONS",
-    "STATEMENTS",
-    "TIME_UNITS",
-    "Distribution",
-    "Function",
-    "KernelFamily",
-    "Parameter",
-    "signature",
-]
 
 FUNCTIONS: Mapping[str, Function] = table(
     (  # type: ignore[assignment]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from gpdsl.language import syntax
 from gpdsl.language import vocabulary as v
 from gpdsl.language.checker.scope import SORTS
-from gpdsl.language.distributions import Distribution, Function, KernelFamily
+from gpdsl.language.distributions import Distribution, Function, KernelFamily, signature
+from gpdsl.language.options import ENGINES, WRITTEN
 from gpdsl.language.parser import split
 from gpdsl.language.source import Span
 from gpdsl.lsp.occurrences import BUILTIN, MODEL, Document, Occurrence, own_names
@@ -56,7 +57,7 @@ def builtin(name: str) -> str:
 
 def _family(entry: Distribution | KernelFamily) -> str:
     parameters = [f"- `{each.name}`: {each.meaning}" for each in entry.parameters]
-    return _code(v.signature(entry)) + "\n".join([entry.meaning, "", *parameters])
+    return _code(signature(entry)) + "\n".join([entry.meaning, "", *parameters])
 
 
 def _declared(document: Document, place: Occurrence) -> str:
@@ -249,12 +250,12 @@ def _arguments(document: Document, callee: str) -> Iterator[Suggestion]:
 
 def _infer(document: Document, bare: str, head: str) -> Iterator[Suggestion]:
     words = re.findall(r"\w+", bare.replace(":", ",").split(",")[-1])
-    option = v.WRITTEN.get(words[0]) if words else None
+    option = WRITTEN.get(words[0]) if words else None
     if bare == "infer":
-        yield from (Suggestion(name, "value", meaning) for name, meaning in v.ENGINES.items())
+        yield from (Suggestion(name, "value", meaning) for name, meaning in ENGINES.items())
     elif bare.endswith((":", ",")):
         engine = re.findall(r"\w+", bare)[1:2]
-        others = [each for each in v.WRITTEN.values() if all(map(each.read_by, engine))]
+        others = [each for each in WRITTEN.values() if all(map(each.read_by, engine))]
         yield from (Suggestion(each.name, "option", each.takes.expected, each.meaning) for each in others)
     elif option is not None and bare.endswith("="):
         yield from (Suggestion(word, "value") for word in option.takes.words)
@@ -283,7 +284,7 @@ def _names(document: Document, sorts: Iterable[str]) -> Iterator[Suggestion]:
 
 def _builtin(name: str, kind: str) -> Suggestion:
     entry = v.DISTRIBUTIONS.get(name) or v.KERNELS.get(name)
-    return Suggestion(name, kind, v.signature(entry) if entry is not None else kind, builtin(name))
+    return Suggestion(name, kind, signature(entry) if entry is not None else kind, builtin(name))
 
 
 def _open_brackets(head: str) -> list[_Bracket]:

@@ -9,8 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from gpdsl.results.criticism.checks import Check
-    from gpdsl.results.criticism.finding import Diagnosis
-    from gpdsl.results.criticism.inspected import Inspection
+    from gpdsl.results.criticism.finding import Diagnosis, Inspection
     from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
     from gpdsl.results.criticism.reference import Distances
     from gpdsl.results.criticism.without import CrossValidation

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from scipy.special import logsumexp as log_sum_on_host
 
 from gpdsl.errors import GpdslWarning
-from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.program.joint import column_roots
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import STEPS, gauss_hermite

@@ -20,9 +20,18 @@ from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.results.integrals import expected, integrand_in, is_steep, sampled_mean, without
+from gpdsl.results.integrals import (
+    Each,
+    Moment,
+    expected,
+    integrand_in,
+    is_steep,
+    sampled_mean,
+    separated_mean,
+    separated_variance,
+    without,
+)
 from gpdsl.results.logistic import mean_on_host
-from gpdsl.results.on_host import Each, Moment, separated_mean, separated_variance
 from gpdsl.results.series import series_of
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand

@@ -15,7 +15,7 @@ from gpdsl.data import Calendar, Data, bind
 from gpdsl.data.bound import Standardised
 from gpdsl.errors import preformatted
 from gpdsl.forward import Usage, unregistered
-from gpdsl.inference.engines import POSTERIORS
+from gpdsl.inference.infer import POSTERIORS
 from gpdsl.inference.opaque.budget import predicted_uses
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Held, Whitened
@@ -30,7 +30,7 @@ from gpdsl.program.program import Program, make_rows
 from gpdsl.program.starts import unit_factors
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.criticised import Criticised
-from gpdsl.results.criticism.inspected import NEVER, Inspected
+from gpdsl.results.criticism.finding import NEVER, Inspected
 from gpdsl.results.density import log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.given import conditioned, joined

@@ -20,13 +20,13 @@ from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.registry import explain_externals
-from gpdsl.inference.corrected.engine import drawn
+from gpdsl.inference.corrected import drawn
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing, infer_tempered
 from gpdsl.inference.infer import explained
 from gpdsl.inference.integrated import integrated
 from gpdsl.inference.opaque.budget import probe
-from gpdsl.inference.over_parameters.engine import gaussian
+from gpdsl.inference.over_parameters import gaussian
 from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options, settled
 from gpdsl.inference.plan.planning import trained
@@ -44,7 +44,7 @@ from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import predicting
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
-from gpdsl.results.criticism.inspected import Ended, Inspected
+from gpdsl.results.criticism.finding import Ended, Inspected
 from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
 from gpdsl.results.summary import STOPPED, doubts, too_few, verify_progress

@@ -19,10 +19,10 @@ from jaxtyping import Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.posteriors.coupled import MOST, Block
 from gpdsl.inference.posteriors.posterior import Posterior
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.program import Program
 from gpdsl.results import expectation as ex

@@ -1,8 +1,11 @@
-"""Expectations under each component by closed form, quadrature or samples, and what samples need."""
+"""Expectations under each component: by closed form, quadrature or samples, what samples need, and on the host."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations_with_replacement
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,8 +14,9 @@ import numpy as np
 import sympy as sp
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.estimators.sampling import shared_normals
 from gpdsl.inference.problem import as_numpy
+from gpdsl.inference.sampling import shared_normals
+from gpdsl.lowering.table import align
 from gpdsl.program.fine_quadrature import (
     even_integral,
     fine_integral,
@@ -23,13 +27,19 @@ from gpdsl.program.fine_quadrature import (
 )
 from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import split_integral
-from gpdsl.program.rows import Scope
+from gpdsl.program.rows import Scope, gathered
 from gpdsl.symbolic.arguments import Integrand, integrand_of
-from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.expectations import Product
+from gpdsl.symbolic.functions import floor, log_ndtr_interval, ndtr
+from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
+from gpdsl.symbolic.joint import correlated, independent_expectation
+from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.readings import Ref
 from gpdsl.symbolic.terms import has_external, latents_in
 
 if TYPE_CHECKING:
     from gpdsl.results.expectation import Beliefs
+
 
 RULES = (32, 23, 17, 28, 33)
 """Nodes along each of two arguments: of an integral, of what it is compared with, and of what tells its error."""
@@ -174,3 +184,159 @@ def shape_of(beliefs: Beliefs, value: Any, keys: tuple[str, ...]) -> tuple[int, 
     own = np.shape(value)
     axes = own[len(own) - len(keys) :] if len(own) >= len(keys) else (1,) * len(keys)
     return (len(beliefs.weights), beliefs.count, *axes)
+
+
+# Means and variances on the host, without a program: polynomials, and products of functions of one latent each.
+
+# Means and variances of sums of products of functions of one latent each, by integrals over one latent at a time.
+
+Each = Callable[[Sequence[sp.Expr], Mapping[sp.Symbol, np.ndarray]], list[np.ndarray]]
+"""Expectations [K, rows, *keys] of expressions under every component, some symbols given."""
+
+
+ROUNDING = 8 * float(np.finfo(float).eps)
+
+Moment = tuple[Float[np.ndarray, "K rows *keys"], Float[np.ndarray, "K rows *keys"]]
+"""A moment under every component, and what rounding may have lost of it where its terms cancel."""
+
+
+def separated_mean(terms: Sequence[Product], each: Each) -> Moment:
+    """sum_t c_t prod_f E[g_tf]."""
+    means = _means(terms, each)
+    parts: list[Any] = [prod(means[e] for e in (term.coefficient, *term.factors.values())) for term in terms]
+    return sum(parts), ROUNDING * sum(map(np.abs, parts))
+
+
+def separated_variance(terms: Sequence[Product], each: Each) -> Moment:
+    """sum_st c_s c_t Cov[prod_f g_sf, prod_f g_tf].
+
+    That covariance is prod_f (a_f + C_f) - prod_f a_f, with products of means a_f and covariances C_f of the factors.
+    """
+    means = _means(terms, each)
+    covariances, total, size = _covariances(terms, means, each), np.zeros(()), np.zeros(())
+    for s, t in combinations_with_replacement(terms, 2):
+        whole: Any = 1.0
+        apart: Any = 0.0
+        for latent in sorted({*s.factors, *t.factors}, key=str):
+            factors = [term.factors[latent] for term in (s, t) if latent in term.factors]
+            level: Any = prod(means[each] for each in factors)
+            moved: Any = covariances[_pair(*factors)] if len(factors) == 2 else 0.0
+            apart, whole = apart * level + whole * moved, whole * (level + moved)
+        twice = 1.0 if s is t else 2.0
+        part = twice * means[s.coefficient] * means[t.coefficient] * apart
+        total, size = total + part, size + np.abs(part)
+    return total, ROUNDING * size
+
+
+def _means(terms: Sequence[Product], each: Each) -> dict[sp.Expr, np.ndarray]:
+    """Of all coefficients and factors."""
+    asked = list(dict.fromkeys(e for term in terms for e in (term.coefficient, *term.factors.values())))
+    return dict(zip(asked, each(asked, {}), strict=True))
+
+
+def _covariances(
+    terms: Sequence[Product], means: Mapping[sp.Expr, np.ndarray], each: Each
+) -> dict[tuple[sp.Expr, sp.Expr], np.ndarray]:
+    """Of all pairs of factors of one latent, as E[(g - E g) (h - E h)]."""
+    pairs = [
+        _pair(s.factors[latent], t.factors[latent])
+        for s, t in combinations_with_replacement(terms, 2)
+        for latent in s.factors
+        if latent in t.factors
+    ]
+    asked = list(dict.fromkeys(pairs))
+    symbols = {factor: sp.Dummy("mean", real=True) for pair in asked for factor in pair}
+    moved = [(g - symbols[g]) * (h - symbols[h]) for g, h in asked]
+    found = each(moved, {symbol: means[factor] for factor, symbol in symbols.items()})
+    return dict(zip(asked, found, strict=True))
+
+
+def _pair(g: sp.Expr, h: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
+    """In an order of their own."""
+    first, second = sorted((g, h), key=str)
+    return first, second
+
+
+# Polynomials in moments, parameters and inputs, evaluated where these are: nothing is compiled for them.
+
+HALF = sp.Rational(1, 2)
+
+OPERATIONS, POWERS = 256, 64
+"""Of a formula that is evaluated here, and up to which power: a larger one is compiled."""
+
+
+def polynomial_mean(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
+) -> Float[np.ndarray, "K rows *keys"] | None:
+    """E[expression] under each component, where it is a polynomial in what is on the host; None for anything else."""
+    translator, marginals = beliefs.program.translator, beliefs.marginals
+    unknown = sp.Tuple(*(expression.free_symbols - given.keys()))
+    latents = latents_in(translator, unknown)
+    dependent = len(latents) > 1 and (marginals.covariance is not None or bool(correlated(translator, latents)))
+    if dependent or (latents and marginals.together):
+        return None
+    formula = _closed(expression, latents)
+    if formula is None:
+        return None
+    moments = moments_of(latents)
+    tables = (
+        {moments.mean[s]: (s, marginals.mean) for s in latents},
+        {moments.variance[s]: (s, marginals.variance) for s in latents},
+    )
+    read = {symbol: which for table in tables for symbol, which in table.items()}
+    others = formula.free_symbols - given.keys() - read.keys()
+    sources = {symbol: source_of(beliefs, symbol, keys) for symbol in others}
+    if any(values is None for values in sources.values()):
+        return None
+
+    def value_of(symbol: sp.Symbol) -> Any:
+        if symbol in given:
+            return np.asarray(given[symbol])
+        if symbol in read:
+            latent, values = read[symbol]
+            return beliefs.program.evaluator.of_latent(latent, np.asarray(values), keys)
+        return sources[symbol]
+
+    value = evaluate(formula, {symbol: value_of(symbol) for symbol in formula.free_symbols})
+    value = np.asarray(value, np.asarray(marginals.mean).dtype)
+    return np.broadcast_to(value, shape_of(beliefs, value, keys))
+
+
+@functools.lru_cache(maxsize=1024)
+def _closed(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> sp.Expr | None:
+    """The expectation by independent latents in their moments, where it is a polynomial of few operations."""
+    pulled = pull_exponentials(expression)
+    formula = independent_expectation(pulled, latents, False, True) if latents else expression
+    return formula if formula is not None and _is_plain(formula) else None
+
+
+def _is_plain(formula: sp.Expr) -> bool:
+    nodes = list(sp.preorder_traversal(formula))
+    return len(nodes) <= OPERATIONS and all(
+        isinstance(each, sp.Add | sp.Mul | sp.Symbol | sp.Number | ndtr | log_ndtr_interval)
+        or (isinstance(each, sp.Pow) and each.exp.is_Integer and 0 < int(each.exp) <= POWERS)
+        or (isinstance(each, sp.Pow) and each.exp == -HALF and each.base.is_positive)
+        or (isinstance(each, sp.exp) and isinstance(each.args[0], log_ndtr_interval))
+        for each in nodes
+    )
+
+
+def source_of(beliefs: Beliefs, symbol: sp.Symbol, keys: tuple[str, ...]) -> np.ndarray | None:
+    """The values [..., *keys] of a symbol, where it is a parameter, a constant or an input; None of any other."""
+    ref = beliefs.program.translator.references.get(symbol)
+    whole = None if ref is None else _whole(beliefs, ref)
+    return None if ref is None or whole is None else align(whole, ref.positions, keys)
+
+
+def _whole(beliefs: Beliefs, ref: Ref) -> np.ndarray | None:
+    match ref.kind:
+        case "param":
+            return np.asarray(beliefs.parameters[ref.name])
+        case "const":
+            const = beliefs.program.declarations.consts[ref.name]
+            return np.broadcast_to(np.asarray(const.values), beliefs.program.translator.shape(const.axes))
+        case "input":
+            return np.asarray(beliefs.rows.inputs[ref.name])
+        case "gathered" if ref.name in beliefs.parameters:
+            return gathered(np.asarray(beliefs.parameters[ref.name]), ref, beliefs.rows.inputs)
+    return None

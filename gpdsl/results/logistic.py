@@ -10,7 +10,7 @@ import sympy as sp
 from jaxtyping import Float
 from scipy.special import expit
 
-from gpdsl.results.on_host import polynomial_mean
+from gpdsl.results.integrals import polynomial_mean
 from gpdsl.results.series import series_of
 from gpdsl.symbolic.expectations import is_linear, latents_in
 from gpdsl.symbolic.functions import sigmoid, softplus

@@ -38,25 +38,10 @@ from gpdsl.language.syntax import SyntaxTree
 from gpdsl.program.program import make_program
 from gpdsl.program.white import predicting
 from gpdsl.replacing import replacing
-from gpdsl.results.criticism.inspected import Inspected, Inspection
+from gpdsl.results import verification
+from gpdsl.results.criticism.finding import Inspected, Inspection
 from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
-from gpdsl.results.verification import (
-    check_arrays,
-    check_fit,
-    check_header,
-    check_own,
-    check_registered,
-    check_same,
-    check_sizes,
-    elements_of,
-    read_bounds,
-    read_calendar,
-    read_choice,
-    read_options,
-    read_source,
-    read_usage,
-)
 
 FORMAT = 5
 SCALARS = ("jitter", "elbo", "elbo_se", "message", "rows", "seconds", "compile_seconds", "interrupted", "inducing_loss")
@@ -90,7 +75,7 @@ def header_of(fit: Fit) -> dict[str, Any]:
         **({"averaged": fit.settings.about} if fit.settings is not None else {}),
         **({"standardised": sorted(fit.standardised.sds)} if fit.standardised.sds else {}),
         "sizes": fit.program.sizes,
-        "elements": elements_of(program.declarations, program.sizes),
+        "elements": verification.elements_of(program.declarations, program.sizes),
         "methods": sorted(program.methods),
         "levels": program.levels,
         "columns": fit.columns,
@@ -160,19 +145,19 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
         raise GpdslError(f"{path}: this version reads format {FORMAT} of saved fits, not {str(known)[:20]}")
     with _damage_of(path):
         need(said == {"gpdsl": said["gpdsl"], "sha256": checksum(said["gpdsl"], arrays)}, "its checksum is another one")
-        check_header(header)
-        check_arrays(arrays)
+        verification.check_header(header)
+        verification.check_arrays(arrays)
         tree, engines = _read_model(header)
-    check_registered(path, header)
+    verification.check_registered(path, header)
     with engines_known(engines), _damage_of(path):
         declarations = check(tree)
-        check_sizes(declarations, header)
+        verification.check_sizes(declarations, header)
     found = resolve(declarations, externals)
     with engines_known(engines), _damage_of(path):
         fit = _rebuild(header, arrays, declarations, found)
-        check_same(header, header_of(fit))
-        check_same(arrays, arrays_of(fit))
-        check_fit(fit)
+        verification.check_same(header, header_of(fit))
+        verification.check_same(arrays, arrays_of(fit))
+        verification.check_fit(fit)
     return fit
 
 
@@ -187,7 +172,7 @@ def restored(header: str, arrays: Mapping[str, np.ndarray], externals: Mapping[s
 
 def _read_model(header: Mapping[str, Any]) -> tuple[SyntaxTree, list[str]]:
     """The model of a fit, and the engines that it names: predictions need none of them."""
-    tree = parse(read_source(header))
+    tree = parse(verification.read_source(header))
     return tree, [header["options"]["engine"], *tree.engines]
 
 
@@ -207,7 +192,7 @@ def _rebuild(
     declarations: Declarations,
     externals: Mapping[str, ForwardModel],
 ) -> Fit:
-    options, choice = read_options(header["options"]), read_choice(header["choice"])
+    options, choice = verification.read_options(header["options"]), verification.read_choice(header["choice"])
     program = make_program(
         declarations,
         header["sizes"],
@@ -220,7 +205,7 @@ def _rebuild(
         initial=options.init,
         inducing=options.inducing,
     )
-    check_own(program, options, choice)
+    verification.check_own(program, options, choice)
     inducing = tuple(_inducing(shape, i, arrays) for i, shape in enumerate(header["inducing"]))
     parameters = {n: arrays[f"parameter.{n}"] for n in declarations.params}
     said, shapes = header.get("inspection"), {n: np.shape(value) for n, value in parameters.items()}
@@ -235,12 +220,12 @@ def _rebuild(
         weights=arrays["weights"],
         history=arrays["history"],
         columns=header["columns"],
-        usage=read_usage(header["usage"]),
+        usage=verification.read_usage(header["usage"]),
         notes=tuple(header["notes"]),
         digests=header["digests"],
-        calendar=read_calendar(declarations, header.get("calendar")),
+        calendar=verification.read_calendar(declarations, header.get("calendar")),
         standardised=Standardised.from_arrays(arrays),
-        inducing_loss_bounds=read_bounds(header["inducing_loss_bounds"]),
+        inducing_loss_bounds=verification.read_bounds(header["inducing_loss_bounds"]),
         **{name: header[name] for name in SCALARS},
     )
     stored = partial(fit.at_rows.stored, rows=fit.rows, options=options)

@@ -25,6 +25,7 @@ from gpdsl.inference.inducing.loss import Loss
 from gpdsl.replacing import replacing
 from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.fit import Fit
+from gpdsl.results.levels import levels_of
 from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
 from gpdsl.results.pictures.plot import KINDS, Asked, drawn, suited
 from gpdsl.results.pictures.rows import Seen, seen_of
@@ -255,8 +256,7 @@ def _spread(fit: Fit, name: str, values: np.ndarray) -> tuple[str, ...]:
     if not len(values):
         return ("–",) * 5
     if output is not None and output.label is not None:
-        count = fit.program.translator.size(output.label)
-        levels = fit.program.levels.get(str(output.label.name), tuple(range(1, count + 1)))
+        levels = levels_of(fit.program, name)
         met = Counter(values.astype(int).tolist())
         said = ", ".join(f"{levels[each]} ({times})" for each, times in met.most_common(LEVELS))
         return (said + (", …" if len(met) > LEVELS else ""), "–", "–", "–", "–")
@@ -304,7 +304,7 @@ def report(fit: Fit, data: Any = None) -> str:
         ("pictures", "Pictures", "\n".join(_pictures(fit, bound))),
         ("model", "Model", _model(fit)),
         ("data", "Data", about_data(fit, bound)),
-        ("fit", "Fit", _fit(fit)),
+        ("fit", "Fit", f"<pre>{text(fit.summary())}</pre>\n{_parameters(fit)}"),
     ]
     return page(d.title or d.name, parts, in_brief(fit).strip("<>"))
 
@@ -324,10 +324,6 @@ def _model(fit: Fit) -> str:
     drawing = image(graph(d).encode(), "svg+xml", "What depends on what: observed quantities are shaded.")
     source = f"<details open><summary>The text</summary>\n<pre>{text(d.source.own)}</pre></details>"
     return f'<div class="formulas">{web(d)}</div>\n{drawing}\n{source}'
-
-
-def _fit(fit: Fit) -> str:
-    return f"<pre>{text(fit.summary())}</pre>\n{_parameters(fit)}"
 
 
 def _parameters(fit: Fit) -> str:

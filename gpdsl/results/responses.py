@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Bool, Float
 
-from gpdsl.inference.estimators.sampling import least_squares
 from gpdsl.inference.opaque.surrogate import ENOUGH
+from gpdsl.inference.sampling import least_squares
 
 # Straight lines between the evaluations of a row, where a function of one number bends or jumps.
 #

@@ -21,7 +21,7 @@ import sympy as sp
 from jaxtyping import Float
 
 from gpdsl.program.quadrature import gauss_hermite
-from gpdsl.results.on_host import ROUNDING, Moment, source_of
+from gpdsl.results.integrals import ROUNDING, Moment, source_of
 from gpdsl.symbolic.expectations import MOST_TERMS, has_external, is_linear, latents_in
 from gpdsl.symbolic.numeric import evaluate
 

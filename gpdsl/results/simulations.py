@@ -21,10 +21,10 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting
-from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.fields.calls import FIELD_CALLS, field_samples
 from gpdsl.inference.opaque.budget import DIRECT, DOUBLINGS, columns_read, first_points, most_points, predicted_uses
 from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.program import Program
 from gpdsl.results.pieces import Externals, Known, Piece, by_point, by_row, make_piece, of_rows
 from gpdsl.results.responses import FURTHEST, by_lines, ends_of, importance, stretch
@@ -104,7 +104,7 @@ class Simulations:
         latents = beliefs.marginals.at(beliefs.program, self._sets(beliefs))
         found = self._answered(known, latents, beliefs.seed)
         if known.direct.size:
-            index = _repeated(len(latents), known.count)
+            index = _first(len(latents), known.count)[_tile(len(latents), known.count)]
             latents = latents.at[:, :, known.direct].set(latents[index][:, :, known.direct])
             index = _tile(len(latents), known.count)
             found = {k: _put(v, known.direct, known.values[k][index]) for k, v in found.items()}
@@ -317,8 +317,3 @@ def _tile(total: int, count: int) -> np.ndarray:
     """Where among the first samples of every set each of all samples is found, when these are repeated."""
     each = count // SETS
     return (np.arange(SETS)[:, None] * each + np.arange(total // SETS) % each).ravel()
-
-
-def _repeated(total: int, count: int) -> np.ndarray:
-    """The samples, in which the first of every set are repeated."""
-    return _first(total, count)[_tile(total, count)]

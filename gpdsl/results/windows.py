@@ -8,20 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import (
-    betainc,
-    betaincc,
-    betainccinv,
-    betaincinv,
-    gammainccinv,
-    gammaincinv,
-    gammaln,
-    log_expit,
-    log_ndtr,
-    ndtri_exp,
-    stdtr,
-    stdtrit,
-)
+from scipy import special
 
 from gpdsl.lowering import tails
 from gpdsl.program.cache import jit, precision
@@ -88,15 +75,11 @@ def _hazard(cumulative: Side, at: Side) -> LogTails:
     )
 
 
-def _log(y: Array) -> Array:
-    return np.log(np.maximum(y, 0.0))
-
-
 def _log_normal(side: float) -> tuple[Side, Side]:
     def below(y: Array, a: Arguments) -> Array:
-        return log_ndtr(side * (_log(y) - a["mean"]) / a["sd"])
+        return special.log_ndtr(side * (np.log(np.maximum(y, 0.0)) - a["mean"]) / a["sd"])
 
-    return below, lambda q, a: np.exp(a["mean"] + side * a["sd"] * ndtri_exp(q))
+    return below, lambda q, a: np.exp(a["mean"] + side * a["sd"] * special.ndtri_exp(q))
 
 
 def _gamma(tail: Tail, quantile: Tail, *, rises: bool) -> tuple[Side, Side]:
@@ -110,7 +93,7 @@ def _gamma(tail: Tail, quantile: Tail, *, rises: bool) -> tuple[Side, Side]:
         def function(v: Array) -> tuple[Array, Array]:
             v = np.clip(v, -LARGEST, LARGEST)
             value = _compiled(tail)(shape, np.exp(v))
-            slope = np.exp(shape * v - np.exp(v) - gammaln(shape) - value)
+            slope = np.exp(shape * v - np.exp(v) - special.gammaln(shape) - value)
             return value, slope if rises else -slope
 
         return np.exp(inverse(function, q, increasing=rises))
@@ -143,7 +126,7 @@ def _compiled(tail: Tail) -> Tail:
 def _student(z: Array, df: Array) -> Array:
     """log P(T <= z), by SciPy's function where that has its digits: it is hundreds of times as quick."""
     z, df = np.broadcast_arrays(np.asarray(z, float), np.asarray(df, float))
-    tail = stdtr(df, -np.abs(z))
+    tail = special.stdtr(df, -np.abs(z))
     with np.errstate(divide="ignore"):
         found = np.where(z < 0, np.log(tail), np.log1p(-tail))
     far = (found < FAR) & np.isfinite(z)
@@ -154,13 +137,13 @@ def _student_at(q: Array, df: Array) -> Array:
     """Where log P(T <= z) = q."""
     upper = q > -LOG_2
     low = np.where(upper, log1mexp(-np.minimum(q, -1e-300)), q)
-    found = _near_or_far(low, df, lambda q, df: stdtrit(df, np.exp(q)), _far_student)
+    found = _near_or_far(low, df, lambda q, df: special.stdtrit(df, np.exp(q)), _far_student)
     return np.where(upper, -found, found)
 
 
 def _far_student(q: Array, df: Array) -> Array:
     """Newton's method in asinh z; a power of |z| where that is all that is left of the tail."""
-    normaliser = gammaln(0.5 * (df + 1)) - gammaln(0.5 * df) - 0.5 * np.log(df * np.pi)
+    normaliser = special.gammaln(0.5 * (df + 1)) - special.gammaln(0.5 * df) - 0.5 * np.log(df * np.pi)
     log_power = (normaliser + 0.5 * (df + 1) * np.log(df) - np.log(df) - q) / df
 
     def function(v: Array) -> tuple[Array, Array]:
@@ -173,8 +156,8 @@ def _far_student(q: Array, df: Array) -> Array:
         return np.where(log_power > 20.0 + np.log(df), -np.exp(log_power), np.sinh(inverse(function, q)))
 
 
-_BELOW, _AT_BELOW = _gamma(tails.log_gamma_cdf, gammaincinv, rises=True)
-_ABOVE, _AT_ABOVE = _gamma(tails.log_gamma_sf, gammainccinv, rises=False)
+_BELOW, _AT_BELOW = _gamma(tails.log_gamma_cdf, special.gammaincinv, rises=True)
+_ABOVE, _AT_ABOVE = _gamma(tails.log_gamma_sf, special.gammainccinv, rises=False)
 
 
 def _by_above(above: Callable[[Array, Arguments], Array], at_above: Callable[[Array, Arguments], Array]) -> LogTails:
@@ -193,9 +176,9 @@ def _inverted(a: Arguments) -> Arguments:
 
 
 LOG_TAILS: Mapping[str, LogTails] = {
-    "Normal": _symmetric(log_ndtr, ndtri_exp, "sd"),
+    "Normal": _symmetric(special.log_ndtr, special.ndtri_exp, "sd"),
     "Laplace": _symmetric(_laplace, _laplace_at, "scale"),
-    "Logistic": _symmetric(log_expit, lambda q: q - log1mexp(-q), "scale"),
+    "Logistic": _symmetric(special.log_expit, lambda q: q - log1mexp(-q), "scale"),
     "StudentT": LogTails(
         lambda y, a: _student((y - a["mean"]) / a["scale"], a["df"]),
         lambda y, a: _student(-(y - a["mean"]) / a["scale"], a["df"]),
@@ -213,7 +196,8 @@ LOG_TAILS: Mapping[str, LogTails] = {
         lambda q, a: 1 / _AT_BELOW(q, _inverted(a)),
     ),
     "HalfNormal": _by_above(
-        lambda y, a: LOG_2 + log_ndtr(-np.maximum(y, 0.0) / a["sd"]), lambda q, a: -a["sd"] * ndtri_exp(q - LOG_2)
+        lambda y, a: LOG_2 + special.log_ndtr(-np.maximum(y, 0.0) / a["sd"]),
+        lambda q, a: -a["sd"] * special.ndtri_exp(q - LOG_2),
     ),
     "HalfCauchy": LogTails(
         lambda y, a: np.log(2 / np.pi * np.arctan2(np.maximum(y, 0.0), a["scale"])),
@@ -241,10 +225,10 @@ LOG_TAILS: Mapping[str, LogTails] = {
         lambda q, a: a["upper"] - np.exp(q) * (a["upper"] - a["lower"]),
     ),
     "Beta": LogTails(
-        lambda y, a: np.log(betainc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
-        lambda y, a: np.log(betaincc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
-        lambda q, a: betaincinv(a["a"], a["b"], np.exp(q)),
-        lambda q, a: betainccinv(a["a"], a["b"], np.exp(q)),
+        lambda y, a: np.log(special.betainc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
+        lambda y, a: np.log(special.betaincc(a["a"], a["b"], np.clip(y, 0.0, 1.0))),
+        lambda q, a: special.betaincinv(a["a"], a["b"], np.exp(q)),
+        lambda q, a: special.betainccinv(a["a"], a["b"], np.exp(q)),
     ),
 }
 

@@ -293,12 +293,8 @@ def _width(world: World, latent: m.Latent, name: str) -> np.ndarray:
         for functional in world.functionals[latent.name]
         if name in (names := functional.at or latent.arguments)
     )
-    sizes = [_columns(world, argument) for argument in latent.arguments]
+    sizes = [int(np.prod(world.shape(world.declarations.axes_of(argument)))) for argument in latent.arguments]
     start = sum(sizes[:slot])
     distances = falling_distances(processes_of(world, latent)[0], sum(sizes), range(start, start + sizes[slot]))
     total = sum(sizes)
     return distances * max(WIDTH / total, FAR_WIDTH / np.sqrt(total))
-
-
-def _columns(world: World, argument: str) -> int:
-    return int(np.prod(world.shape(world.declarations.axes_of(argument))))

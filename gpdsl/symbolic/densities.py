@@ -14,19 +14,8 @@ import sympy as sp
 from scipy import special
 
 from gpdsl.language import model as m
+from gpdsl.symbolic import functions as f
 from gpdsl.symbolic.conditions import choose, less
-from gpdsl.symbolic.functions import (
-    absolute,
-    lgamma,
-    log1p,
-    log_beta,
-    log_ndtr,
-    log_rising,
-    ndtr,
-    sigmoid,
-    softplus,
-    times_log,
-)
 
 # What a plain distribution of one number is: log density, mean and variance as SymPy expressions, and functions.
 
@@ -73,19 +62,19 @@ def if_above(least: int, degrees: Formula, moment: Formula) -> Formula:
 def student_t(y: Formula, a: Arguments) -> Formula:
     """Log density of Student's t about a mean."""
     df, z = a["df"], (y - a["mean"]) / a["scale"]
-    normaliser = log_rising(df / 2, sp.Rational(1, 2)) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
-    return normaliser - (df + 1) / 2 * log1p(z**2 / df)
+    normaliser = f.log_rising(df / 2, sp.Rational(1, 2)) - sp.log(df * sp.pi) / 2 - sp.log(a["scale"])
+    return normaliser - (df + 1) / 2 * f.log1p(z**2 / df)
 
 
 def _half_student_mean(a: Arguments) -> Formula:
     df = a["df"]
-    ratio = sp.exp(lgamma((df + 1) / 2) - lgamma(df / 2))
+    ratio = sp.exp(f.lgamma((df + 1) / 2) - f.lgamma(df / 2))
     return if_above(1, df, 2 * a["scale"] * sp.sqrt(df / sp.pi) * ratio / (df - 1))
 
 
 def _inverse_gamma(y: Formula, a: Arguments) -> Formula:
     shape, scale = a["shape"], a["scale"]
-    return shape * sp.log(scale) - lgamma(shape) - (shape + 1) * sp.log(y) - scale / y
+    return shape * sp.log(scale) - f.lgamma(shape) - (shape + 1) * sp.log(y) - scale / y
 
 
 def _pc_rate(a: Arguments) -> Formula:
@@ -102,7 +91,7 @@ def _pc_lengthscale(y: Formula, a: Arguments) -> Formula:
 def _pc_moment(order: int, a: Arguments) -> Formula:
     """E[Y^order]: Y^(-d/2) is exponential."""
     k = a["dimension"] / 2
-    return (a["below"] * (-sp.log(a["alpha"])) ** (1 / k)) ** order * sp.exp(lgamma(1 - order / k))
+    return (a["below"] * (-sp.log(a["alpha"])) ** (1 / k)) ** order * sp.exp(f.lgamma(1 - order / k))
 
 
 def pc_quantile(hazard: np.ndarray, a: Values) -> np.ndarray:
@@ -136,7 +125,7 @@ SIZES: dict[str, Density] = {
         quantile=lambda p, a: a["sd"] * np.sqrt(2.0) * special.erfinv(p),
     ),
     "HalfCauchy": Density(
-        lambda y, a: sp.log(2 / sp.pi) - sp.log(a["scale"]) - log1p((y / a["scale"]) ** 2),
+        lambda y, a: sp.log(2 / sp.pi) - sp.log(a["scale"]) - f.log1p((y / a["scale"]) ** 2),
         lambda a: sp.oo,
         lambda a: sp.oo,
         lambda y, a: 2 / np.pi * np.arctan(np.maximum(y, 0.0) / a["scale"]),
@@ -185,7 +174,7 @@ def _uniform(y: Formula, a: Arguments) -> Formula:
 
 def _logistic(y: Formula, a: Arguments) -> Formula:
     z = (y - a["mean"]) / a["scale"]
-    return -sp.log(a["scale"]) - softplus(z) - softplus(-z)
+    return -sp.log(a["scale"]) - f.softplus(z) - f.softplus(-z)
 
 
 def _weibull(y: Formula, a: Arguments) -> Formula:
@@ -195,34 +184,34 @@ def _weibull(y: Formula, a: Arguments) -> Formula:
 
 def _beta(y: Formula, a: Arguments) -> Formula:
     alpha, beta = a["a"], a["b"]
-    return -log_beta(alpha, beta) + (alpha - 1) * sp.log(y) + (beta - 1) * log1p(-y)
+    return -f.log_beta(alpha, beta) + (alpha - 1) * sp.log(y) + (beta - 1) * f.log1p(-y)
 
 
 def _negative_binomial(y: Formula, a: Arguments) -> Formula:
     mean, phi = a["mean"], a["dispersion"]
-    ways = log_rising(phi, y) - y * sp.log(phi) - lgamma(y + 1)
-    return ways + times_log(y, mean) - (y + phi) * log1p(mean / phi)
+    ways = f.log_rising(phi, y) - y * sp.log(phi) - f.lgamma(y + 1)
+    return ways + f.times_log(y, mean) - (y + phi) * f.log1p(mean / phi)
 
 
 def _binomial(y: Formula, a: Arguments) -> Formula:
     n = a["trials"]
-    ways = -log_beta(y + 1, n - y + 1) - sp.log(n + 1)
+    ways = -f.log_beta(y + 1, n - y + 1) - sp.log(n + 1)
     if "logit" in a:
-        return ways + y * a["logit"] - n * softplus(a["logit"])
+        return ways + y * a["logit"] - n * f.softplus(a["logit"])
     if "probit" in a:
-        return ways + y * log_ndtr(a["probit"]) + (n - y) * log_ndtr(-a["probit"])
-    return ways + y * sp.log(a["p"]) + (n - y) * log1p(-a["p"])
+        return ways + y * f.log_ndtr(a["probit"]) + (n - y) * f.log_ndtr(-a["probit"])
+    return ways + y * sp.log(a["p"]) + (n - y) * f.log1p(-a["p"])
 
 
 def _bernoulli(y: Formula, a: Arguments) -> Formula:
     if "logit" in a:
-        return y * a["logit"] - softplus(a["logit"])
+        return y * a["logit"] - f.softplus(a["logit"])
     if "probit" in a:
-        return log_ndtr((2 * y - 1) * a["probit"])
-    return y * sp.log(a["p"]) + (1 - y) * log1p(-a["p"])
+        return f.log_ndtr((2 * y - 1) * a["probit"])
+    return y * sp.log(a["p"]) + (1 - y) * f.log1p(-a["p"])
 
 
-def success_probability(a: Mapping[str, Any], logistic: Callable = sigmoid, normal: Callable = ndtr) -> Any:
+def success_probability(a: Mapping[str, Any], logistic: Callable = f.sigmoid, normal: Callable = f.ndtr) -> Any:
     """Probability of success under whichever of `logit`, `probit`, `p` was given, as a formula or as values."""
     if "logit" in a:
         return logistic(a["logit"])
@@ -232,8 +221,8 @@ def success_probability(a: Mapping[str, Any], logistic: Callable = sigmoid, norm
 def failure_probability(a: Arguments) -> Formula:
     """The rest, in which nothing cancels where it is small."""
     if "logit" in a:
-        return sigmoid(-a["logit"])
-    return ndtr(-a["probit"]) if "probit" in a else 1 - a["p"]
+        return f.sigmoid(-a["logit"])
+    return f.ndtr(-a["probit"]) if "probit" in a else 1 - a["p"]
 
 
 def _success(a: Values) -> Array:
@@ -241,7 +230,7 @@ def _success(a: Values) -> Array:
 
 
 def _weibull_variance(a: Arguments) -> Formula:
-    second, first = lgamma(1 + 2 / a["shape"]), lgamma(1 + 1 / a["shape"])
+    second, first = f.lgamma(1 + 2 / a["shape"]), f.lgamma(1 + 1 / a["shape"])
     return a["scale"] ** 2 * (sp.exp(second) - sp.exp(2 * first))
 
 
@@ -290,7 +279,7 @@ DENSITIES: dict[str, Density] = {
         lambda g, a: a["mean"] + a["scale"] * g.standard_t(a["df"]),
     ),
     "Laplace": Density(
-        lambda y, a: -sp.log(2) - sp.log(a["scale"]) - absolute(y - a["mean"]) / a["scale"],
+        lambda y, a: -sp.log(2) - sp.log(a["scale"]) - f.absolute(y - a["mean"]) / a["scale"],
         lambda a: a["mean"],
         lambda a: 2 * a["scale"] ** 2,
         _laplace_cdf,
@@ -311,7 +300,9 @@ DENSITIES: dict[str, Density] = {
         lambda g, a: g.lognormal(a["mean"], a["sd"]),
     ),
     "Gamma": Density(
-        lambda y, a: a["shape"] * sp.log(a["rate"]) - lgamma(a["shape"]) + (a["shape"] - 1) * sp.log(y) - a["rate"] * y,
+        lambda y, a: (
+            a["shape"] * sp.log(a["rate"]) - f.lgamma(a["shape"]) + (a["shape"] - 1) * sp.log(y) - a["rate"] * y
+        ),
         lambda a: a["shape"] / a["rate"],
         lambda a: a["shape"] / a["rate"] ** 2,
         lambda y, a: special.gammainc(a["shape"], a["rate"] * np.maximum(y, 0.0)),
@@ -326,7 +317,7 @@ DENSITIES: dict[str, Density] = {
     ),
     "Weibull": Density(
         _weibull,
-        lambda a: a["scale"] * sp.exp(lgamma(1 + 1 / a["shape"])),
+        lambda a: a["scale"] * sp.exp(f.lgamma(1 + 1 / a["shape"])),
         _weibull_variance,
         lambda y, a: -np.expm1(-((np.maximum(y, 0.0) / a["scale"]) ** a["shape"])),
         lambda g, a: a["scale"] * g.weibull(a["shape"]),
@@ -348,7 +339,7 @@ DENSITIES: dict[str, Density] = {
         lambda g, a: g.beta(a["a"], a["b"]),
     ),
     "Poisson": Density(
-        lambda y, a: times_log(y, a["mean"]) - a["mean"] - lgamma(y + 1),
+        lambda y, a: f.times_log(y, a["mean"]) - a["mean"] - f.lgamma(y + 1),
         lambda a: a["mean"],
         lambda a: a["mean"],
         lambda y, a: np.where(y < 0, 0.0, special.gammaincc(np.floor(np.maximum(y, 0.0)) + 1.0, a["mean"])),

@@ -108,10 +108,6 @@ def _falls(log_density: Callable[[np.ndarray], np.ndarray], line: Line, kind: st
     return np.minimum(*falls)
 
 
-def _one(found: np.ndarray) -> np.ndarray:
-    return np.abs(found - 1.0) < TOLERANCE
-
-
 def _typical(translator: Translator, symbol: sp.Symbol, values: Mapping[str, np.ndarray]) -> np.ndarray:
     ref = translator.references[symbol]
     if ref.kind in ("latent", "row"):
@@ -124,7 +120,7 @@ def _typical(translator: Translator, symbol: sp.Symbol, values: Mapping[str, np.
 
 def mass_words(found: np.ndarray) -> str:
     """That integrals are not one; empty where they are."""
-    if np.all(_one(found)):
+    if np.all(np.abs(found - 1.0) < TOLERANCE):
         return ""
     if np.any(np.isnan(found)):
         return "falls so slowly that its integral is infinite, or beyond what can be computed"

@@ -57,12 +57,8 @@ def information(declarations: m.Declarations) -> Entry:
     }
 
 
-def _axis(axis: m.Axis) -> Entry:
-    return {"index": axis.name, "size": axis.size, "dimension": axis.dimension}
-
-
 def _axes(axes: Iterable[m.Axis]) -> list[Entry]:
-    return [_axis(axis) for axis in axes]
+    return [{"index": axis.name, "size": axis.size, "dimension": axis.dimension} for axis in axes]
 
 
 def _values(values: float | tuple) -> float | list:
@@ -132,7 +128,7 @@ def is_stationary(d: m.Declarations, latent: m.Latent, kernel: m.Kernel) -> bool
     """Whether the covariance depends on the difference of its points only; of a formula, its analysis tells."""
     match kernel:
         case m.KernelCall(name=name, on=on):
-            return name in _STATIONARY and _selects(on)
+            return name in _STATIONARY and all(isinstance(each, m.Read) for each in on)
         case m.KernelFormula():
             return analyse(kernel, d, latent).stationary is True
         case m.KernelScale(kernel=inner):
@@ -140,10 +136,6 @@ def is_stationary(d: m.Declarations, latent: m.Latent, kernel: m.Kernel) -> bool
         case m.KernelSum(terms=group) | m.KernelProduct(factors=group):
             return all(is_stationary(d, latent, each) for each in group)
     raise TypeError(f"not a kernel: {type(kernel).__name__}")
-
-
-def _selects(on: Sequence[m.Expression]) -> bool:
-    return all(isinstance(each, m.Read) for each in on)
 
 
 def _let(write: Writer, let: m.Let, per_row: bool) -> Entry:

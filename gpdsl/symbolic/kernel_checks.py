@@ -15,24 +15,9 @@ from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.warnings.factors import expressions
 from gpdsl.language.writing import Writer
+from gpdsl.symbolic import kernel_calculus, kernel_values
 from gpdsl.symbolic.kernel_analysis import analyse
-from gpdsl.symbolic.kernel_calculus import (
-    Asymmetric,
-    NegativeVariance,
-    NoRealValue,
-    NotPositiveDefinite,
-    RoughFormula,
-    expanded,
-)
 from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
-from gpdsl.symbolic.kernel_values import (
-    UNKNOWN_SIZE,
-    UnknownSizes,
-    at_distances,
-    elements_read,
-    matrix,
-    numbers_near,
-)
 from gpdsl.symbolic.spectral import lowest_density
 from gpdsl.symbolic.translate import NeedsElements, Translator
 
@@ -104,7 +89,7 @@ def _rough(declarations: m.Declarations) -> Iterator[Mistake]:
         if known is not None and known < len(read.functional.derivative):
             times = {0: "not differentiable", 1: "differentiable once only"}.get(known, "differentiable twice only")
             kernel = next(_inside(declarations.latents[name].kernel)).name
-            yield RoughFormula(read.span, name, kernel, times)
+            yield kernel_calculus.RoughFormula(read.span, name, kernel, times)
 
 
 def _reads(declarations: m.Declarations) -> Iterator[m.Read]:
@@ -125,7 +110,7 @@ def doubtful_kernels(declarations: m.Declarations) -> Iterator[Mistake]:
         finding = _finding(use) if use is not None else None
         if finding is not None:
             seen.add(place)
-            yield NotPositiveDefinite(kernel.body.span, kernel.name, *finding)
+            yield kernel_calculus.NotPositiveDefinite(kernel.body.span, kernel.name, *finding)
 
 
 def _finding(use: _Use) -> tuple[str, str] | None:
@@ -139,8 +124,10 @@ def _finding(use: _Use) -> tuple[str, str] | None:
             beyond = APART if use.formula.gathered and use.formula.levels else BOUNDS
             return shown + _with(numbers), beyond if around else advice
     if use.formula.radial and not use.formula.levels:
-        numbers = elements_read(use.formula, numbers_near(use.translator, use.formula, use.arguments, None), {})
-        if lowest_density(lambda r: at_distances(use.formula, numbers, r), use.columns) is not None:
+        numbers = kernel_values.elements_read(
+            use.formula, kernel_values.numbers_near(use.translator, use.formula, use.arguments, None), {}
+        )
+        if lowest_density(lambda r: kernel_values.at_distances(use.formula, numbers, r), use.columns) is not None:
             return f"its spectral density{several} is negative at some frequencies" + _with(numbers), advice
     return None
 
@@ -167,13 +154,13 @@ def eigenvalues(
     rng = np.random.default_rng(0)
     worst: tuple[float, float, dict[str, np.ndarray]] = (0.0, 1.0, {})
     for turn, spread in enumerate(np.tile(_spreads(formula), 3 if around else 1)):
-        numbers = numbers_near(translator, formula, arguments, rng if around else None)
+        numbers = kernel_values.numbers_near(translator, formula, arguments, rng if around else None)
         points = spread * (rng.normal(size=(POINTS, columns)) if turn % 2 else rng.uniform(size=(POINTS, columns)))
         points = _with_levels(formula, numbers, points)
-        values = matrix(formula, numbers, points, points)
+        values = kernel_values.matrix(formula, numbers, points, points)
         if not np.all(np.isfinite(values)):  # perhaps a logarithm or a root: such a formula is for positive inputs
             points = np.abs(points)
-            values = matrix(formula, numbers, points, points)
+            values = kernel_values.matrix(formula, numbers, points, points)
         size = float(np.max(np.abs(values)))
         if not 0 < size < LARGEST:
             continue
@@ -190,7 +177,7 @@ def _with_levels(formula: Formula, numbers: Mapping[str, np.ndarray], points: np
         return points
     along = [each for each in formula.gathered if any(isinstance(p, str) for p in each.positions)]
     counts = [numbers[g.array].shape[k] for g in along for k, p in enumerate(g.positions) if isinstance(p, str)]
-    level = 1.0 + np.arange(len(points)) % min(counts, default=UNKNOWN_SIZE)
+    level = 1.0 + np.arange(len(points)) % min(counts, default=kernel_values.UNKNOWN_SIZE)
     return np.concatenate([points, level[:, None]], axis=1)
 
 
@@ -229,7 +216,7 @@ def _inside(kernel: m.Kernel) -> Iterator[m.KernelFormula]:
 def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula) -> _Use | None:
     """A call made ready to be evaluated; None when it reads more columns than are tried, or has no generic form."""
     translator = Translator(declarations, {})
-    translator.sizes = sizes = UnknownSizes()
+    translator.sizes = sizes = kernel_values.UnknownSizes()
     columns = _columns(translator, latent, kernel)
     if columns > MOST_COLUMNS:
         return None
@@ -283,17 +270,17 @@ def _symmetric(formula: Formula) -> bool:
 
 
 def _same(one: sp.Expr, other: sp.Expr) -> bool:
-    return bool(expanded(one - other) == 0)
+    return bool(kernel_calculus.expanded(one - other) == 0)
 
 
 def _asymmetry(use: _Use) -> Mistake | None:
     rng = np.random.default_rng(1)
     levels = bool(use.formula.levels)
     for spread in (1.0, 0.1, 10.0):
-        numbers = numbers_near(use.translator, use.formula, use.arguments, rng if levels else None)
+        numbers = kernel_values.numbers_near(use.translator, use.formula, use.arguments, rng if levels else None)
         points = spread * np.abs(rng.normal(size=(POINTS, use.columns)))
         points = _with_levels(use.formula, numbers, points)
-        values = matrix(use.formula, numbers, points, points)
+        values = kernel_values.matrix(use.formula, numbers, points, points)
         gap = np.where(np.isfinite(values) & np.isfinite(values.T), np.abs(values - values.T), 0.0)
         if np.max(gap) > 1e-8 * np.max(np.abs(values[np.isfinite(values)]), initial=1e-300):
             i, j = np.unravel_index(int(np.argmax(gap)), gap.shape)
@@ -302,7 +289,7 @@ def _asymmetry(use: _Use) -> Mistake | None:
             pair = "[{}, {}]" if levels else "({}, {})"
             forms = (f"w[{first}] + w[{second}], w[{first}] * w[{second}] and the like",) if levels else ()
             written = pair.format(first, second), pair.format(second, first)
-            return Asymmetric(use.kernel.body.span, use.kernel.name, *written, shown, *forms)
+            return kernel_calculus.Asymmetric(use.kernel.body.span, use.kernel.name, *written, shown, *forms)
     return None
 
 
@@ -313,15 +300,17 @@ def _values(use: _Use) -> Mistake | None:
     largest = -np.inf
     for spread in _spreads(use.formula):
         points = spread * np.abs(rng.normal(size=(POINTS, use.columns)))
-        numbers = numbers_near(use.translator, use.formula, use.arguments, None)
+        numbers = kernel_values.numbers_near(use.translator, use.formula, use.arguments, None)
         points = _with_levels(use.formula, numbers, points)
-        values = matrix(use.formula, numbers, points, points)
+        values = kernel_values.matrix(use.formula, numbers, points, points)
         known = np.diag(values)[np.isfinite(np.diag(values))]
         finite = finite or bool(np.isfinite(values).any())
         if known.size:
             lowest, largest = min(lowest, float(known.min())), max(largest, float(known.max()))
     if not finite:
-        return NoRealValue(use.kernel.body.span, use.kernel.name, "at any of the points that were tried")
+        return kernel_calculus.NoRealValue(
+            use.kernel.body.span, use.kernel.name, "at any of the points that were tried"
+        )
     if largest < 0:
-        return NegativeVariance(use.kernel.body.span, use.kernel.name, f"{lowest:.3g}")
+        return kernel_calculus.NegativeVariance(use.kernel.body.span, use.kernel.name, f"{lowest:.3g}")
     return None

@@ -110,15 +110,19 @@ def matrix(formula: Formula, numbers: Numbers, a: np.ndarray, b: np.ndarray) -> 
     return np.broadcast_to(evaluate(formula.expression, _Generic(numbers, reduced, elements)), shape)
 
 
+def levels_at(formula: Formula, a: Any, b: Any) -> tuple[dict[str, Any], Any, Any]:
+    """The levels of each pair of points, which are their last columns, and the points without these; of any arrays."""
+    if not formula.levels:
+        return {}, a, b
+    first, second = (each.name for each in formula.levels)
+    return {first: a[:, -1][:, None], second: b[:, -1][None, :]}, a[:, :-1], b[:, :-1]
+
+
 def _at_levels(
     formula: Formula, numbers: Numbers, a: np.ndarray, b: np.ndarray
 ) -> tuple[Numbers, Numbers, np.ndarray, np.ndarray]:
     """The numbers of each pair of points, those for sums over columns, and the points without their last column."""
-    levels: dict[str, np.ndarray] = {}
-    if formula.levels:
-        first, second = (each.name for each in formula.levels)
-        levels = {first: a[:, -1][:, None], second: b[:, -1][None, :]}
-        a, b = a[:, :-1], b[:, :-1]
+    levels, a, b = levels_at(formula, a, b)
     found = elements_read(formula, numbers, levels)
     pairs = {each.symbol.name for each in formula.gathered if None not in each.positions} | set(levels)
     return found, {name: v[..., None] if name in pairs and np.ndim(v) else v for name, v in found.items()}, a, b

@@ -9,15 +9,7 @@ import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.language.vocabulary import DISTRIBUTIONS
-from gpdsl.symbolic.errors import (
-    ComponentWeights,
-    CutpointCount,
-    LatentCovariance,
-    MatrixSizes,
-    NoSlope,
-    NotPositiveDefinite,
-    VectorTooLong,
-)
+from gpdsl.symbolic import errors
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.stable import TAILS
 from gpdsl.symbolic.translate import Covariance, Environment, Ref, Translator, axis_key
@@ -42,7 +34,7 @@ def law_of(translator: Translator, call: m.DistributionCall, env: Environment, o
     weights = law.arguments.get("weights")
     if isinstance(weights, tuple) and len(weights) != len(law.components):
         span = next(iter(call.arguments.values())).span
-        raise translator.failure(ComponentWeights(span, len(weights), len(law.components)))
+        raise translator.failure(errors.ComponentWeights(span, len(weights), len(law.components)))
     _check_slopes(translator, call, law)
     return law
 
@@ -74,7 +66,7 @@ def check_cutpoints(translator: Translator, observation: m.Observation, law: Law
     """An Ordinal has one cutpoint fewer than levels, which shows once data have bound the sizes."""
     if law.name == "Ordinal" and len(law.arguments["cutpoints"]) != levels - 1:
         span, given = observation.distribution.arguments["cutpoints"].span, len(law.arguments["cutpoints"])
-        raise translator.failure(CutpointCount(span, observation.outputs[0], levels, levels - 1, given))
+        raise translator.failure(errors.CutpointCount(span, observation.outputs[0], levels, levels - 1, given))
 
 
 def _check_slopes(translator: Translator, call: m.DistributionCall, law: Law) -> None:
@@ -91,7 +83,7 @@ def _check_slopes(translator: Translator, call: m.DistributionCall, law: Law) ->
             held = ref.name in translator.declarations.params and translator.declarations.params[ref.name].fixed
             if ref.kind in moving and not held:
                 span = call.components[0].arguments[name].span
-                raise translator.failure(NoSlope(span, inner.name, name, ref.name))
+                raise translator.failure(errors.NoSlope(span, inner.name, name, ref.name))
 
 
 # Multivariate normal outputs: the density of a whole row by way of a whitening matrix computed numerically.
@@ -114,7 +106,7 @@ def joint_density(translator: Translator, observation: m.Observation) -> tuple[L
     axis = translator.declarations.outputs[name].axes[0]
     key, size = axis_key(axis), translator.size(axis)
     if size > MAX_ELEMENTS:
-        raise translator.failure(VectorTooLong(call.span, name, size, MAX_ELEMENTS))
+        raise translator.failure(errors.VectorTooLong(call.span, name, size, MAX_ELEMENTS))
     places = range(1, size + 1)
     mean = tuple(translator.scalar(call.arguments["mean"], {key: i}) for i in places)
     entries = _covariance(translator, call, axis, size)
@@ -150,7 +142,9 @@ def _covariance(
 
     if "covariance" in call.arguments:
         if translator.size(other) != size:
-            raise translator.failure(MatrixSizes(argument.span, axis.describe(), size, along, translator.size(other)))
+            raise translator.failure(
+                errors.MatrixSizes(argument.span, axis.describe(), size, along, translator.size(other))
+            )
         return tuple(tuple(entry(i, j) for j in places) for i in places)
     rows = [[entry(i, k) for k in range(1, translator.size(other) + 1)] for i in places]
     sd = call.arguments.get("sd")
@@ -168,7 +162,7 @@ def _check(translator: Translator, call: m.DistributionCall, entries: tuple[tupl
     span = call.arguments.get("covariance", call.arguments.get("factor", call)).span
     for symbol in sorted({s for row in entries for e in row for s in e.free_symbols}, key=str):
         if translator.references[symbol].kind in {"latent", "row", "external"}:
-            raise translator.failure(LatentCovariance(span, translator.references[symbol].name))
+            raise translator.failure(errors.LatentCovariance(span, translator.references[symbol].name))
     if all(entry.is_number for row in entries for entry in row):
         matrix = np.array([[float(entry) for entry in row] for row in entries])
         scale = np.abs(matrix).max()
@@ -176,4 +170,4 @@ def _check(translator: Translator, call: m.DistributionCall, entries: tuple[tupl
         if not why and np.linalg.eigvalsh(matrix)[0] <= 1e-12 * scale:
             why = f"singular or worse: its smallest eigenvalue is {np.linalg.eigvalsh(matrix)[0]:.3g}"
         if why:
-            raise translator.failure(NotPositiveDefinite(span, why))
+            raise translator.failure(errors.NotPositiveDefinite(span, why))

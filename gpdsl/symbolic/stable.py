@@ -23,37 +23,20 @@ from typing import TypeAlias
 
 import sympy as sp
 
+from gpdsl.symbolic import functions as f
 from gpdsl.symbolic.conditions import choose, less
-from gpdsl.symbolic.functions import (
-    absolute,
-    lgamma,
-    log1mexp,
-    log1p,
-    log_difference,
-    log_gamma_cdf,
-    log_gamma_sf,
-    log_ndtr,
-    log_ndtr_interval,
-    log_rising,
-    log_student_cdf,
-    logsumexp,
-    ndtr,
-    sigmoid,
-    softplus,
-    times_log,
-)
 from gpdsl.symbolic.gaussian import pull_exponentials
 
 LOGARITHMS: Mapping[type, Callable[[sp.Expr], sp.Expr]] = {
-    sigmoid: lambda x: -softplus(-x),
-    ndtr: log_ndtr,
+    f.sigmoid: lambda x: -f.softplus(-x),
+    f.ndtr: f.log_ndtr,
     sp.exp: lambda x: x,
 }
 """Logarithms of functions of one argument."""
 
 COMPLEMENTS: Mapping[type, Callable[[sp.Expr], sp.Expr]] = {
-    sigmoid: lambda x: -softplus(x),
-    ndtr: lambda x: log_ndtr(-x),
+    f.sigmoid: lambda x: -f.softplus(x),
+    f.ndtr: lambda x: f.log_ndtr(-x),
 }
 """Logarithms of one minus a function of one argument."""
 
@@ -66,7 +49,7 @@ def stable(expression: sp.Expr) -> sp.Expr:
     done: dict[sp.Basic, sp.Basic] = {}
 
     def visit(node: sp.Basic) -> sp.Basic:
-        if not node.args or not node.has(sp.log, log1p, times_log, lgamma):
+        if not node.args or not node.has(sp.log, f.log1p, f.times_log, f.lgamma):
             return node
         if node not in done:
             done[node] = _rewritten(node.func(*[visit(each) for each in node.args]))
@@ -78,9 +61,9 @@ def stable(expression: sp.Expr) -> sp.Expr:
 def _rewritten(node: sp.Basic) -> sp.Basic:
     if isinstance(node, sp.log):
         return _log(node.args[0])
-    if isinstance(node, times_log):
+    if isinstance(node, f.times_log):
         return _times_log(*node.args)
-    if isinstance(node, log1p):
+    if isinstance(node, f.log1p):
         found = _log1p(node.args[0])
         return node if found is None else found
     return _rising(node)
@@ -90,11 +73,11 @@ def _rising(total: sp.Expr) -> sp.Expr:
     """A sum whose log gammas at arguments a number apart are taken together: those of large ones agree in digits."""
     if not isinstance(total, sp.Add):
         return total
-    gammas = {term: sign for sign in (1, -1) for term in total.args if isinstance(sign * term, lgamma)}
+    gammas = {term: sign for sign in (1, -1) for term in total.args if isinstance(sign * term, f.lgamma)}
     for up, down in permutations(gammas, 2):
         step = (up * gammas[up]).args[0] - (down * gammas[down]).args[0]
         if gammas[up] != gammas[down] and step.is_number and step > 0:
-            both = gammas[up] * log_rising((down * gammas[down]).args[0], step)
+            both = gammas[up] * f.log_rising((down * gammas[down]).args[0], step)
             return _rising(total - up - down + both)
     return total
 
@@ -114,7 +97,7 @@ def _times_log(count: sp.Expr, value: sp.Expr) -> sp.Expr:
     """count * log(value), where only the logarithm of what may be zero is held back where the count is zero."""
     parts = sp.Add.make_args(pull_exponentials(_log(value)))
     held = [part for part in parts if isinstance(part, sp.log) and not _positive(part.args[0])]
-    return count * sp.Add(*[p for p in parts if p not in held]) + sp.Add(*[times_log(count, p.args[0]) for p in held])
+    return count * sp.Add(*[p for p in parts if p not in held]) + sp.Add(*[f.times_log(count, p.args[0]) for p in held])
 
 
 def _log_factor(value: sp.Expr) -> sp.Expr | None:
@@ -134,7 +117,7 @@ def _log_sum(value: sp.Add) -> sp.Expr | None:
         return _log_positive_sum(value)
     one, rest = value.as_coeff_Add()
     grown = _excess(value)
-    return grown + log1mexp(grown) if grown is not None else _log1p(rest) if one == 1 else None
+    return grown + f.log1mexp(grown) if grown is not None else _log1p(rest) if one == 1 else None
 
 
 def _excess(value: sp.Expr) -> sp.Expr | None:
@@ -150,10 +133,10 @@ def _log_positive_sum(value: sp.Add) -> sp.Expr | None:
     if not growing:
         return None
     logs = [pull_exponentials(_log(term)) for term in growing]
-    raised = logs[0] if len(logs) == 1 else logsumexp(*logs)
+    raised = logs[0] if len(logs) == 1 else f.logsumexp(*logs)
     if fixed == 0:
         return raised
-    return softplus(raised) if fixed == 1 else sp.log(fixed) + softplus(raised - sp.log(fixed))
+    return f.softplus(raised) if fixed == 1 else sp.log(fixed) + f.softplus(raised - sp.log(fixed))
 
 
 def _log1p(value: sp.Expr) -> sp.Expr | None:
@@ -161,12 +144,12 @@ def _log1p(value: sp.Expr) -> sp.Expr | None:
     if _positive(value) and value.has(sp.exp):
         return _log_positive_sum(sp.Add(1, value, evaluate=False))
     if _not_negative(value):
-        return log1p(value)
+        return f.log1p(value)
     less = -value
     if less.func in COMPLEMENTS:
         return COMPLEMENTS[less.func](less.args[0])
     if isinstance(less, sp.exp) and _positive(-less.args[0]):
-        return log1mexp(-less.args[0])
+        return f.log1mexp(-less.args[0])
     if isinstance(value, sp.Add) and -1 in value.args:
         return _log(value + 1)
     return _log_of_remainder(less)
@@ -197,7 +180,7 @@ def _positive(value: sp.Expr) -> bool:
         return _positive(value.base)
     if isinstance(value, choose):
         return all(_positive(each) for each in value.args[1:])
-    return isinstance(value, sp.exp | sigmoid | softplus | ndtr) or (not value.args and value.is_positive is True)
+    return isinstance(value, sp.exp | f.sigmoid | f.softplus | f.ndtr) or (not value.args and value.is_positive is True)
 
 
 # Tail probabilities of the continuous distributions: what truncation and censoring need, in stable logarithms.
@@ -233,8 +216,8 @@ def generic(
     """The probability between two values as a difference, on the side where it does not cancel."""
 
     def between(lower: Formula, upper: Formula, a: Arguments) -> Formula:
-        right = log_difference(above(lower, a), above(upper, a))
-        left = log_difference(below(upper, a), below(lower, a))
+        right = f.log_difference(above(lower, a), above(upper, a))
+        left = f.log_difference(below(upper, a), below(lower, a))
         return choose(less(above(lower, a), below(lower, a)), right, left)
 
     return Tails(below, above, between, positive, constant, stiff)
@@ -263,45 +246,45 @@ def _symmetric(
 
 def logistic_between(lower: Formula, upper: Formula) -> Formula:
     """log(sigmoid(upper) - sigmoid(lower)), a product of factors none of which cancels."""
-    return -softplus(-upper) - softplus(lower) + log1mexp(upper - lower)
+    return -f.softplus(-upper) - f.softplus(lower) + f.log1mexp(upper - lower)
 
 
 def _hazard(cumulative: Callable[[Formula, Arguments], Formula]) -> Tails:
     """A distribution of positive values by its cumulative hazard H: P(Y > y) = exp(-H(y))."""
     return Tails(
-        lambda y, a: log1mexp(cumulative(y, a)),
+        lambda y, a: f.log1mexp(cumulative(y, a)),
         lambda y, a: -cumulative(y, a),
-        lambda lower, upper, a: -cumulative(lower, a) + log1mexp(cumulative(upper, a) - cumulative(lower, a)),
+        lambda lower, upper, a: -cumulative(lower, a) + f.log1mexp(cumulative(upper, a) - cumulative(lower, a)),
         positive=True,
     )
 
 
 def _laplace_below(z: Formula) -> Formula:
     # The unused branch stays finite for every z, so that its derivative does too.
-    return choose(less(z, sp.Integer(0)), -absolute(z) - sp.log(2), log1p(-sp.exp(-absolute(z)) / 2))
+    return choose(less(z, sp.Integer(0)), -f.absolute(z) - sp.log(2), f.log1p(-sp.exp(-f.absolute(z)) / 2))
 
 
 TAILS: dict[str, Tails] = {
-    "Normal": _symmetric(log_ndtr, log_ndtr_interval),
-    "LogNormal": _symmetric(log_ndtr, log_ndtr_interval, log=True),
-    "Logistic": _symmetric(lambda z: -softplus(-z), logistic_between),
+    "Normal": _symmetric(f.log_ndtr, f.log_ndtr_interval),
+    "LogNormal": _symmetric(f.log_ndtr, f.log_ndtr_interval, log=True),
+    "Logistic": _symmetric(lambda z: -f.softplus(-z), logistic_between),
     "Laplace": _symmetric(_laplace_below),
     "StudentT": generic(
-        lambda y, a: log_student_cdf(a["df"], _standard(y, a)),
-        lambda y, a: log_student_cdf(a["df"], -_standard(y, a)),
+        lambda y, a: f.log_student_cdf(a["df"], _standard(y, a)),
+        lambda y, a: f.log_student_cdf(a["df"], -_standard(y, a)),
         constant="df",
     ),
     "HalfNormal": Tails(
-        lambda y, a: sp.log(2) + log_ndtr_interval(sp.Integer(0), y / a["sd"]),
-        lambda y, a: sp.log(2) + log_ndtr(-y / a["sd"]),
-        lambda lower, upper, a: sp.log(2) + log_ndtr_interval(lower / a["sd"], upper / a["sd"]),
+        lambda y, a: sp.log(2) + f.log_ndtr_interval(sp.Integer(0), y / a["sd"]),
+        lambda y, a: sp.log(2) + f.log_ndtr(-y / a["sd"]),
+        lambda lower, upper, a: sp.log(2) + f.log_ndtr_interval(lower / a["sd"], upper / a["sd"]),
         positive=True,
     ),
     "Exponential": _hazard(lambda y, a: a["rate"] * y),
     "Weibull": _hazard(lambda y, a: (y / a["scale"]) ** a["shape"]),
     "Gamma": generic(
-        lambda y, a: log_gamma_cdf(a["shape"], a["rate"] * y),
-        lambda y, a: log_gamma_sf(a["shape"], a["rate"] * y),
+        lambda y, a: f.log_gamma_cdf(a["shape"], a["rate"] * y),
+        lambda y, a: f.log_gamma_sf(a["shape"], a["rate"] * y),
         positive=True,
         stiff="shape",
     ),

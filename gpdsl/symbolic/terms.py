@@ -71,8 +71,6 @@ def warp_of(translator: Translator, observation: m.Observation, y: sp.Symbol, en
     return Warp(y, value, slope, found.direction if found.known else None, output.kind)
 
 
-__all__ = ["Formula", "ObservationTerms", "Term", "has_external", "latents_in", "observation_terms", "output_symbol"]
-
 MAX_ELEMENTWISE = 50_000
 ELEMENT = 50
 """Operations that an observation without a generic form may have in all its elements, and what each costs besides."""

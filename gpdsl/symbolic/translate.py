@@ -11,19 +11,7 @@ import sympy as sp
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.source import Span
-from gpdsl.symbolic.conditions import (
-    MAX_NESTING,
-    MAX_OPERATIONS,
-    MAX_TERMS,
-    MAX_VISITS,
-    Extents,
-    case_of,
-    decisive,
-    element_of,
-    is_real,
-    number,
-    settled,
-)
+from gpdsl.symbolic import conditions
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import (
@@ -50,8 +38,6 @@ from gpdsl.symbolic.readings import (
     shown,
 )
 
-__all__ = ["Covariance", "Environment", "ExternalUse", "NeedsElements", "Position", "Ref", "Translator", "axis_key"]
-
 POSITIVE = ("positive", "unit")  # kinds of outputs above 0
 
 NOWHERE: Environment = MappingProxyType({})
@@ -76,7 +62,7 @@ class Translator:
         self.covariances: dict[str, Covariance] = {}
         self.reduced: dict[str, Reduced] = {}
         self._lets: dict[Element, sp.Expr] = {}
-        self._extents = Extents()
+        self._extents = conditions.Extents()
         self._level = self._visits = 0
         self._deepest: int | None = None
 
@@ -118,7 +104,7 @@ class Translator:
     def _scalar(self, expression: m.Expression, env: Environment) -> sp.Expr:
         match expression:
             case m.Number(value=value):
-                return number(value)
+                return conditions.number(value)
             case m.IndexNumber(index=index):
                 position = env.get(index, index)
                 if isinstance(position, int):
@@ -178,7 +164,7 @@ class Translator:
         if read.name in d.lets:
             return self.let(read.name, positions)
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
-            return element_of(d.consts[read.name].values, positions)
+            return conditions.element_of(d.consts[read.name].values, positions)
         if read.name in d.params:
             return self.symbol(Ref("param", read.name, positions), positive=d.params[read.name].positive)
         if read.name in d.indices:  # an argument of a latent
@@ -257,12 +243,12 @@ class Translator:
 
     def _case(self, declared: m.Let, env: Environment) -> m.Case:
         known: dict[str, int] = {}
-        for index in decisive(declared):
+        for index in conditions.decisive(declared):
             position = env[index]
             if not isinstance(position, int):
                 raise NeedsElements(position)
             known[index] = position
-        case = case_of(declared, known)
+        case = conditions.case_of(declared, known)
         if case is None:
             element = f"{declared.name}[{', '.join(map(str, env.values()))}]"
             raise self.failure(NoCase(declared.span, element))
@@ -271,10 +257,10 @@ class Translator:
     def bounded(self, expression: sp.Expr, what: str, span: Span) -> sp.Expr:
         """The expression itself. Raises ModelError, naming it `what`, when it is too large to work with."""
         size, depth = self._extents.of(expression)
-        if size > MAX_OPERATIONS:
-            raise self.failure(TooLarge(span, what, MAX_OPERATIONS))
-        if depth > MAX_NESTING:
-            raise self.failure(TooDeep(span, what, MAX_NESTING))
+        if size > conditions.MAX_OPERATIONS:
+            raise self.failure(TooLarge(span, what, conditions.MAX_OPERATIONS))
+        if depth > conditions.MAX_NESTING:
+            raise self.failure(TooDeep(span, what, conditions.MAX_NESTING))
         return expression
 
     def operations(self, expression: sp.Expr) -> int:
@@ -286,8 +272,8 @@ class Translator:
         return ModelError(self.declarations.source, (mistake,))
 
     def _operation(self, operation: m.Operation, env: Environment) -> sp.Expr:
-        value = settled(ELEMENTARY[operation.operator](*[self.scalar(o, env) for o in operation.operands]))
-        if not all(is_real(part) for part in (value, *value.args)):
+        value = conditions.settled(ELEMENTARY[operation.operator](*[self.scalar(o, env) for o in operation.operands]))
+        if not all(conditions.is_real(part) for part in (value, *value.args)):
             raise self.failure(NotReal(operation.span, "this"))
         return value
 
@@ -296,14 +282,14 @@ class Translator:
             return whole
         what = f"`{reduction.operator}` over `{reduction.axis.describe()}`"
         count, key = self.size(reduction.axis), axis_key(reduction.axis)
-        if count > MAX_TERMS:
-            raise self.failure(TooLarge(reduction.span, what, MAX_TERMS))
+        if count > conditions.MAX_TERMS:
+            raise self.failure(TooLarge(reduction.span, what, conditions.MAX_TERMS))
         values, total = [], 0
         for i in range(1, count + 1):
             values.append(self.scalar(reduction.body, {**env, key: i}))
             total += self.operations(values[-1])
-            if total > MAX_OPERATIONS or self._visits > MAX_VISITS:
-                raise self.failure(TooLarge(reduction.span, what, MAX_OPERATIONS))
+            if total > conditions.MAX_OPERATIONS or self._visits > conditions.MAX_VISITS:
+                raise self.failure(TooLarge(reduction.span, what, conditions.MAX_OPERATIONS))
         return REDUCTIONS[reduction.operator](*values)
 
     def elements(self, expression: m.Expression, env: Environment | None = None) -> tuple[sp.Expr, ...]:

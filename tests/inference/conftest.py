@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference import engines
+from gpdsl.inference import infer
 from gpdsl.inference.driver import Engine
 from gpdsl.inference.problem import Problem
 from gpdsl.program.cache import precision
@@ -86,7 +86,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             raise Enough
 
         with monkeypatch.context() as patch:
-            patch.setattr(engines, "SEARCHES", [(lambda *_: True, Engine("ep", catch))])
+            patch.setattr(infer, "SEARCHES", [(lambda *_: True, Engine("ep", catch))])
             with pytest.raises(Enough):
                 model.fit(data, engine="ep", **options)
         return found[0]

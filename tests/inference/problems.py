@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import gpdsl
-from gpdsl.inference.engines import plan
+from gpdsl.inference.infer import plan
 from gpdsl.inference.problem import Monitor, Problem, as_arrays
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.program import make_rows

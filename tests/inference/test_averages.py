@@ -11,7 +11,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.propagation import Drawn, Expected, Layers
 from gpdsl.inference.posteriors.family import Whitened

@@ -15,7 +15,7 @@ import gpdsl
 from gpdsl.inference import blocks
 from gpdsl.inference.ascent.joint import complete, initial_state
 from gpdsl.inference.bound import elbo, views
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo, value_and_target
 from gpdsl.inference.natural.sites import Setting, Sites, site_marginals, site_target, step_lengths, whitened_posterior
 from gpdsl.program.cache import jit

@@ -16,11 +16,11 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.ascent import adam
-from gpdsl.inference.estimators.sampling import some_rows_sum_and_error, sum_and_error
 from gpdsl.inference.fields.engine import FieldRun
 from gpdsl.inference.opaque import simulated, stochastic
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic import engine as qsgp
+from gpdsl.inference.sampling import some_rows_sum_and_error, sum_and_error
 
 SEEDS = range(80)
 Bound = tuple[float, float]

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.corrected import engine
-from gpdsl.inference.corrected.engine import KEPT, _chosen
+from gpdsl.inference import corrected
+from gpdsl.inference.corrected import KEPT, _chosen
 from gpdsl.inference.log_joint import _generated
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
@@ -82,7 +82,7 @@ def test_draws_reach_farther_than_q_where_its_tails_are_thin() -> None:
 @pytest.mark.slow
 def test_modes_that_q_never_visits_are_found_from_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     """q of the larger of two latents has half of their standard deviations, and its weights look even."""
-    monkeypatch.setattr(engine, "DRAWS", 1024)
+    monkeypatch.setattr(corrected, "DRAWS", 1024)
     fit = gpdsl.compile(TEXT.format(mean="max(f, g)")).fit({"x": X, "y": Y}, posterior="corrected")
     rng = np.random.default_rng(0)
     f, g = prior_draws(rng, 1.5, 400_000), prior_draws(rng, 1.5, 400_000)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpdsl.inference.corrected.draws import EVEN, Around, Drawn, Weighing, _step, resampled
+from gpdsl.inference.corrected_draws import EVEN, Around, Drawn, Weighing, _step, resampled
 from gpdsl.inference.log_joint import Images, LogJoint
 from gpdsl.program.cache import precision
 

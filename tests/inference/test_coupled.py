@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.inference.bound import views
-from gpdsl.inference.engines import plan
+from gpdsl.inference.infer import plan
 from gpdsl.inference.natural.profiled import outer_point, profiled_bound
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.plan import planning

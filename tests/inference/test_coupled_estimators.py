@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood
-from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likelihood
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals, column_roots
 from gpdsl.program.program import Program

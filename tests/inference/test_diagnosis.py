@@ -10,7 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.diagnosis import diagnose
-from gpdsl.inference.engines import plan
+from gpdsl.inference.infer import plan
 from gpdsl.program.cache import precision
 from gpdsl.program.program import make_rows
 from gpdsl.results.fitting import prepare

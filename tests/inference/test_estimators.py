@@ -16,7 +16,7 @@ import pytest
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.forward import resolve
-from gpdsl.inference.estimators.expected_log_likelihood import (
+from gpdsl.inference.expected_log_likelihood import (
     NODES,
     _attached,
     coupled_score_gradients,
@@ -25,9 +25,9 @@ from gpdsl.inference.estimators.expected_log_likelihood import (
     samples_for,
     score_gradients,
 )
-from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows

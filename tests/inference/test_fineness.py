@@ -18,7 +18,7 @@ from scipy.stats import laplace, norm, poisson, t
 
 import gpdsl
 from gpdsl.inference import fineness
-from gpdsl.inference.estimators.expected_log_likelihood import NODES, can_be_quick, quick_errors
+from gpdsl.inference.expected_log_likelihood import NODES, can_be_quick, quick_errors
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program import fine_quadrature
 from gpdsl.program.fine_quadrature import quick_integral

@@ -101,7 +101,7 @@ def test_one_replica_is_the_ordinary_bound(rng: np.random.Generator) -> None:
     white = mean + sd * normals
     drawn = Drawn(jnp.zeros((40_000, 4, program.latents)), {place: white})
     found = Layers(program, frozenset()).marginals(parameters, points, posterior, rows, drawn, 1e-8)
-    from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+    from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 
     weights = expected_log_likelihood(program, parameters, rows, found)
     weights = weights + jnp.sum(0.5 * normals**2 + jnp.log(sd) - 0.5 * white**2, axis=-1)

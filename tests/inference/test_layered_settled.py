@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.estimators.sampling import spread_normals
 from gpdsl.inference.layered import planning
+from gpdsl.inference.sampling import spread_normals
 
 ONE = "input x : real\noutput y : real\nparam ell : positive = 1\nparam sigma : positive = 0.1\n"
 STEP = (

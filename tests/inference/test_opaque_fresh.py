@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
 from gpdsl.inference.opaque import simulator
 from gpdsl.inference.opaque.budget import HELD_OUT
 from gpdsl.inference.opaque.evaluations import Batch, Gaussian
 from gpdsl.inference.opaque.stochastic import AVERAGED, WINDOW, Step, StochasticSearch, _settled
 from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate
 from gpdsl.inference.problem import FRESH_SETS
+from gpdsl.inference.sampling import some_rows_sum_and_error
 from gpdsl.program.rows import Rows
 from tests.inference.problems import problem_of
 

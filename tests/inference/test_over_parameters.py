@@ -12,8 +12,8 @@ from scipy.interpolate import CubicSpline
 from scipy.special import gammaln
 
 import gpdsl
-from gpdsl.inference.over_parameters import engine
-from gpdsl.inference.over_parameters.gaussian import Gaussian, Way, ascended, averaged, normals, start
+from gpdsl.inference import over_parameters
+from gpdsl.inference.best_gaussian import Gaussian, Way, ascended, averaged, normals, start
 
 LINE = """
 index d in 1..3
@@ -348,7 +348,7 @@ def test_a_gaussian_is_found_from_anywhere(diagonal: bool) -> None:
 
 def test_many_numbers_are_independent_in_q(line: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond `FULL`: the best independent Gaussian of a linear regression has variances 1 / precision."""
-    monkeypatch.setattr(engine, "FULL", 2)
+    monkeypatch.setattr(over_parameters, "FULL", 2)
     x = line["x"] + line["x"][:, :1]  # columns that are correlated
     fit = gpdsl.compile(LINE).fit({"x": x, "y": line["y"]}, parameters="gaussian")
     assert fit.settings is not None and "independent of each other" in fit.settings.about

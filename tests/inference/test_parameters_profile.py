@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from gpdsl.inference.log_joint import log_volume
-from gpdsl.inference.over_parameters.engine import ParametersProfile
+from gpdsl.inference.over_parameters import ParametersProfile
 from tests.inference.problems import problem_of
 
 

@@ -15,7 +15,7 @@ from scipy.stats import poisson
 import gpdsl
 from gpdsl.engines import LogJoint, Problem, Result
 from gpdsl.errors import GpdslError
-from gpdsl.inference import engines
+from gpdsl.inference import infer
 from gpdsl.language import options as engine_names
 from gpdsl.testing import check_engine
 
@@ -41,7 +41,7 @@ def laplace() -> Iterator[None]:
     sys.modules["laplace_engine"] = module
     spec.loader.exec_module(module)
     yield
-    engines._registered.clear()
+    infer._registered.clear()
     engine_names._engines.pop("laplace")
     sys.modules.pop("laplace_engine")
 
@@ -164,7 +164,7 @@ def test_a_fit_predicts_where_its_engine_is_not_registered(tmp_path: Path) -> No
     model, new = gpdsl.compile(ONE_ROW), {"x": np.linspace(-1, 1, 3)}
     fit = model.fit({"x": [0.0], "n": [4]})
     fit.save(tmp_path / "fit.gpfit")
-    engines._registered.clear()
+    infer._registered.clear()
     engine_names._engines.pop("laplace")
     try:
         found = gpdsl.load_fit(tmp_path / "fit.gpfit")

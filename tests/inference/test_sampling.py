@@ -17,9 +17,9 @@ from scipy.special import ndtr
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.errors import GpdslError
-from gpdsl.inference.estimators.expected_log_likelihood import NODES, expected_log_likelihood, score_gradients
-from gpdsl.inference.estimators.sampling import SCHEMES, base_normals, shared_normals
+from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likelihood, score_gradients
 from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.sampling import SCHEMES, base_normals, shared_normals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows

@@ -10,9 +10,9 @@ from numpy.polynomial.hermite_e import hermegauss
 
 import gpdsl
 from gpdsl import GpdslError
-from gpdsl.inference.estimators.sampling import least_squares
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Trust, distance, whiten
 from gpdsl.inference.opaque.surrogate import feature_count, hermite, hermite_slopes, is_quadratic, points_for
+from gpdsl.inference.sampling import least_squares
 
 ROWS, WIDTH = 3, 2
 

@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.inference import driver
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.sweep import covariances_at, ended, sweep
 from gpdsl.inference.natural.tied import Tied, definite, host_posterior, no_sites, transported

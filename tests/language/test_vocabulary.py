@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpdsl.language import compile_text
-from gpdsl.language.vocabulary import DISTRIBUTIONS, FUNCTIONS, KERNELS, OUTPUT_KINDS, REDUCTIONS, STATEMENTS, signature
+from gpdsl.language.distributions import signature
+from gpdsl.language.vocabulary import DISTRIBUTIONS, FUNCTIONS, KERNELS, OUTPUT_KINDS, REDUCTIONS, STATEMENTS
 
 from . import examples
 

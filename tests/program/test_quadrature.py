@@ -12,7 +12,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.language import compile_text
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import make_program

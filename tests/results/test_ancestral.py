@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.program.cache import precision
 
 SEISMIC = """model seismic "the likelihood of SAVIGP eq. 43: each reflection time adds to the one above"

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from gpdsl.program.joint import Marginals
 from gpdsl.results.expectation import AS_MANY, ROWS_AT_ONCE, Beliefs, each_component, mean_of
-from gpdsl.results.on_host import polynomial_mean
+from gpdsl.results.integrals import polynomial_mean
 from tests.inference.problems import problem_of
 
 READS = """

@@ -23,7 +23,7 @@ from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.kept import forget
 from gpdsl.results import density, integrals, nodes
 from gpdsl.results import expectation as ex
-from gpdsl.results.on_host import polynomial_mean
+from gpdsl.results.integrals import polynomial_mean
 from tests.inference.problems import problem_of
 
 COMPILED = "/jax/core/compile/backend_compile_duration"

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError, need
 from gpdsl.inference.bound import GroupView
+from gpdsl.inference.exact import predictive
 from gpdsl.inference.exact.evidence import (
     Cells,
     along,
@@ -33,15 +34,6 @@ from gpdsl.inference.exact.evidence import (
 )
 from gpdsl.inference.exact.grids import Grid, Side, grid_of, points_of
 from gpdsl.inference.exact.parts import kinds
-from gpdsl.inference.exact.predictive import (
-    NUMBERS_AT_ONCE,
-    Conditioned,
-    Exact,
-    blocks_told,
-    prior_at,
-    prior_variance_of_rows,
-    prior_view,
-)
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import Block, left_open, unexplained
 from gpdsl.inference.posteriors.family import Whitened
@@ -84,7 +76,7 @@ Reach = list[tuple[float, Vectors]]
 
 
 @dataclass(frozen=True, eq=False)
-class Gridded(Exact):
+class Gridded(predictive.Exact):
     """Held by the data as an exact posterior is; its matrices are those of the sides of a grid."""
 
     @staticmethod
@@ -146,14 +138,14 @@ class Gridded(Exact):
         (group,), cells, longest = program.groups, math.prod(self.grid.shape), max(self.grid.shape[1:])
         tensors = group.size ** (2 if program.coupled else 1) * (cells // self.grid.outputs // longest)
         vectors = len(group.readings.all) * sum(self.grid.shape)
-        return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(tensors, vectors)))
+        return min(ROWS_AT_ONCE, max(1, predictive.NUMBERS_AT_ONCE // max(tensors, vectors)))
 
     def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
         """With covariances among all that is read where the program asks for these."""
         known, read = numbers
-        view = prior_view(program, program.groups[0], rows, parameters)
+        view = predictive.prior_view(program, program.groups[0], rows, parameters)
         reach, size = self._reached(view, known, read, rows), view.group.size
-        variance = prior_variance_of_rows([view])
+        variance = predictive.prior_variance_of_rows([view])
         mean = prior_means(program.evaluator, program.groups, parameters, rows, len(variance))
         covariance = unexplained([view], mean) if program.coupled else None
         own = known.processes
@@ -179,7 +171,7 @@ class Gridded(Exact):
     def blocks_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
         """The prior covariances of the latents that the values tell about less V V', V = C Q sqrt(w), and of others."""
         (known, read), program = numbers, program.without_sums()
-        view = prior_view(program, program.groups[0], rows, parameters)
+        view = predictive.prior_view(program, program.groups[0], rows, parameters)
         (kind,), group = kinds(self.program.groups[0], self.held.parts[0].columns), view.group
         reach, processes = self._reached(view, known, read, rows), kind.processes[0]
         longest = int(np.argmax([len(side) for side in known.sides]))
@@ -202,7 +194,7 @@ class Gridded(Exact):
         lost, _ = jax.lax.scan(add, jnp.zeros((size, size), cells.dtype), (cells, ends))
         columns = [group.start + a * group.size + int(j) for j in processes for a in range(len(reach))]
         lost = lost.reshape(len(columns), -1, len(columns), size // len(columns))
-        return blocks_told({tuple(columns): -lost}, [view], [left_open(view, rows)])
+        return predictive.blocks_told({tuple(columns): -lost}, [view], [left_open(view, rows)])
 
     def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
         _, (known, _) = self.numbers
@@ -222,16 +214,16 @@ class Gridded(Exact):
         parameters: Mapping[str, Array],
         read: Sequence[Functionals],
         parts: Any,
-        drawn: Conditioned,
+        drawn: predictive.Conditioned,
         seed: int,
     ) -> Float[Array, "draws rows columns"]:
         """What is read at rows of drawn functions, around their prior means."""
-        view, (duals,) = prior_view(program, program.groups[0], rows, parameters), drawn.duals
+        view, (duals,) = predictive.prior_view(program, program.groups[0], rows, parameters), drawn.duals
         told = jnp.einsum("je,de...->jd...", parts.processes, duals)
         told = told.reshape(-1, *told.shape[2:])
         found = jnp.stack([_along(told, each) for each in self._reached(view, parts, read, rows)])
         apart = jnp.transpose(found.reshape(len(found), view.group.size, len(duals), -1), (2, 3, 0, 1))
-        return prior_at([view], rows, drawn.prior, seed) + apart.reshape(*apart.shape[:2], -1)
+        return predictive.prior_at([view], rows, drawn.prior, seed) + apart.reshape(*apart.shape[:2], -1)
 
     def _reached(self, view: GroupView, known: Turned, read: Sequence[Functionals], rows: Rows) -> list[Reach]:
         """The vectors p_1, ..., p_d of all that is read of the latents at some rows."""

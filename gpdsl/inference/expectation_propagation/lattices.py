@@ -18,7 +18,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import log_density, row_sum
+from gpdsl.inference.expected_log_likelihood import log_density, row_sum
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.opaque.values import penalised
 from gpdsl.program.fine_quadrature import fine_nodes

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.expectation_propagation.objective import converged, doubts
 from gpdsl.inference.expectation_propagation.sites import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted
@@ -34,6 +33,7 @@ from gpdsl.inference.opaque.surrogate import Anchors, Surrogate, opaque_reads
 from gpdsl.inference.opaque.values import FAILED
 from gpdsl.inference.plan.options import EP_SAMPLES
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result
+from gpdsl.inference.sampling import sum_and_error
 from gpdsl.program.rows import Rows
 
 

@@ -20,26 +20,10 @@ import sympy as sp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import row_sum
-from gpdsl.inference.estimators.sampling import base_normals
-from gpdsl.inference.expectation_propagation.lattices import (
-    FINER_LATTICE,
-    FINEST_LATTICE,
-    LATTICE,
-    LOG_2PI,
-    Along,
-    Formula,
-    Normaliser,
-    by_argument,
-    by_latent,
-    columns_read,
-    corrected,
-    each_latent,
-    each_steep_latent,
-    plane,
-    together,
-)
+from gpdsl.inference.expectation_propagation import lattices
+from gpdsl.inference.expected_log_likelihood import row_sum
 from gpdsl.inference.opaque.surrogate import Surrogate
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.joint import Marginals, basis_columns, moment_values
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import integral_of
@@ -173,7 +157,7 @@ def _overlapping(program: Program) -> bool:
         declared = program.declarations.outputs[observation.outputs[0]].axes
         sizes = {axis_key(axis): program.translator.size(axis) for axis in declared}
         shape = tuple(sizes[key] for key in observation.axes)
-        read = [np.broadcast_to(columns_read(program, s, observation.axes), shape).ravel() for s in latents]
+        read = [np.broadcast_to(lattices.columns_read(program, s, observation.axes), shape).ravel() for s in latents]
         for element in np.stack(read, axis=1) if read else []:
             seen += sorted(set(element.tolist()))
     return len(seen) != len(set(seen))
@@ -186,34 +170,34 @@ def normaliser(
     rows: Rows,
     q: Marginals,
     cavity: Marginals,
-) -> Normaliser:
+) -> lattices.Normaliser:
     """log Z_n as a function of the cavities; nodes are placed for the current marginals `q` and cavities."""
     scope = Scope(parameters, rows)
     if tilted.method == "closed":
-        return Formula(lambda cavity: _closed(tilted, program, scope, cavity), tilted.separate)
+        return lattices.Formula(lambda cavity: _closed(tilted, program, scope, cavity), tilted.separate)
     q, cavity = jax.lax.stop_gradient((q, cavity))
-    each = each_steep_latent if tilted.fine else each_latent
+    each = lattices.each_steep_latent if tilted.fine else lattices.each_latent
     if tilted.separate:
-        return each(tilted.power, partial(by_latent, program, rows), parameters, q, cavity)
+        return each(tilted.power, partial(lattices.by_latent, program, rows), parameters, q, cavity)
     if tilted.along is not None:
         law = partial(_law_along, program, tilted.along, scope)
-        density = partial(by_argument, program, tilted.along, rows)
+        density = partial(lattices.by_argument, program, tilted.along, rows)
         inner = each(tilted.power, density, parameters, *jax.lax.stop_gradient((law(q), law(cavity))))
-        return Along(inner, law, _direction(program, tilted.along, scope, q))
+        return lattices.Along(inner, law, _direction(program, tilted.along, scope, q))
     if tilted.method == "quadrature":
-        count = FINEST_LATTICE if tilted.finest else FINER_LATTICE if tilted.fine else None
-        z, log_weights = plane(program, q, cavity, count)
+        count = lattices.FINEST_LATTICE if tilted.finest else lattices.FINER_LATTICE if tilted.fine else None
+        z, log_weights = lattices.plane(program, q, cavity, count)
     else:
         assert tilted.points is not None
         z, basis = tilted.points, basis_columns(program)
         squares = jnp.sum(z[:, 0][..., basis] ** 2, axis=-1)
-        log_weights = 0.5 * (squares + len(basis) * LOG_2PI) - np.log(z.shape[0])
+        log_weights = 0.5 * (squares + len(basis) * lattices.LOG_2PI) - np.log(z.shape[0])
     at, surrogate = q.at(program, z), tilted.surrogate
     if surrogate is None:
-        return together(tilted.power, program, Scope(parameters, rows, at), q, z, log_weights)
+        return lattices.together(tilted.power, program, Scope(parameters, rows, at), q, z, log_weights)
     said = Scope(parameters, rows, at, surrogate.values(program, parameters, at))
-    whole = together(tilted.power, program, said, q, z, log_weights)
-    return corrected(tilted.power, program, scope, surrogate, whole)
+    whole = lattices.together(tilted.power, program, said, q, z, log_weights)
+    return lattices.corrected(tilted.power, program, scope, surrogate, whole)
 
 
 def _law_along(program: Program, integrand: Integrand, scope: Scope, q: Marginals) -> Marginals:
@@ -246,4 +230,4 @@ def nodes_of(tilted: Tilted, program: Program, samples: int) -> int:
     if tilted.method == "closed":
         return 1
     latents = 1 if tilted.one else len(basis_columns(program))
-    return LATTICE[latents] ** latents if tilted.method == "quadrature" else samples
+    return lattices.LATTICE[latents] ** latents if tilted.method == "quadrature" else samples

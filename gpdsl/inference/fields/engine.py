@@ -18,12 +18,12 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import maximise
-from gpdsl.inference.estimators.expected_log_likelihood import log_density
-from gpdsl.inference.estimators.sampling import sum_and_error
+from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.fields.calls import Called, Emulator, FieldCalls, emulated, fit_emulator
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import FRESH_SETS, Monitor, Result, as_numpy
+from gpdsl.inference.sampling import sum_and_error
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.cache import jit

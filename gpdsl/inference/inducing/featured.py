@@ -18,7 +18,7 @@ from gpdsl.kernels.covariance import basis, covariance
 from gpdsl.kernels.fourier import SMOOTHNESS, Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Values, outline, stacked
 from gpdsl.kernels.interdomain import FAMILIES, PATCHES, images_of
-from gpdsl.language.checker.roughness import roughness
+from gpdsl.language.checker.functionals import roughness
 from gpdsl.language.inducing import Written, check_features_name, name_features, read_features
 from gpdsl.language.vocabulary import KERNELS
 from gpdsl.program.cache import precision

@@ -23,12 +23,12 @@ from scipy.linalg import cho_factor, cho_solve
 
 from gpdsl.data import Data
 from gpdsl.inference.bound import assemble, by_reading, views
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.inducing.start import hashes
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.features import Features, RowFeatures
 from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals

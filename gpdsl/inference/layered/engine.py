@@ -18,13 +18,13 @@ from jaxtyping import Array, Float
 from gpdsl.data import minibatches
 from gpdsl.errors import plural
 from gpdsl.inference.driver import ALL_DONE
-from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.encoder import encoders
 from gpdsl.inference.layered.propagation import Expected, Gaussians, Layers, divergence
 from gpdsl.inference.layered.start import Groups
 from gpdsl.inference.posteriors.family import Full, PerRow, Whitened
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_arrays, as_numpy, tidy
+from gpdsl.inference.sampling import sum_and_error
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows

@@ -14,8 +14,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import by_reading
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.sampling import passes
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.layered.averages import gaussian_arguments, moments_at
 from gpdsl.inference.posteriors.family import Whitened, project
 from gpdsl.inference.posteriors.features import (
@@ -26,6 +25,7 @@ from gpdsl.inference.posteriors.features import (
     row_features,
     sparse_features,
 )
+from gpdsl.inference.sampling import passes
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.evaluation import functionals_at, prior_means, stack_inputs
 from gpdsl.program.groups import Group, KernelValues, kernel_values

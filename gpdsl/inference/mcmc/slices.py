@@ -21,7 +21,7 @@ from scipy.linalg import solve_triangular
 
 from gpdsl.forward.accounting import Stopped
 from gpdsl.forward.mistakes import EverythingFailed
-from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.log_joint import Learnt, LogJoint, images_of, together
 from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at, log_prior
 from gpdsl.inference.natural.profiled import outer_point, setting_of

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.ascent.lbfgs import Enough
 from gpdsl.inference.blocks import Draws
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.site_blocks import Stride, newton_target, value_and_target
 from gpdsl.inference.natural.sites import (
     Setting,

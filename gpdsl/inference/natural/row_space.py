@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, assemble, by_reading
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.exact.evidence import triangle_slope
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.lapack import RowPosterior, is_covariance, row_posterior
 from gpdsl.inference.natural.refine import Progress, before_any, judged, next_trial
 from gpdsl.inference.natural.sites import Setting, Sites, site_target, site_units, step_lengths

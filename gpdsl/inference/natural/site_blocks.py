@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, over_blocks
 from gpdsl.inference.bound import GroupView, by_reading, whitened_marginals
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import (
     Place,
     Setting,

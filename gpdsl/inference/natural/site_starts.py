@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.bound import GroupView, by_reading, views
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import Sites, coupled_sites, initial_sites, scales, site_marginals
 from gpdsl.inference.natural.tied import Tied, no_sites
 from gpdsl.inference.posteriors.family import Whitened, project

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import block_rows, part_of_block
 from gpdsl.inference.bound import GroupView, assemble, views
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.posteriors.family import Whitened

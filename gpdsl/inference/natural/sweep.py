@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.driver import STAYED, better
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import split_point
 from gpdsl.inference.natural.tied import Pass, Tied, backward, forward, host_posterior, read_anew, transported
 from gpdsl.inference.posteriors.family import Whitened

@@ -24,16 +24,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Covariances
-from gpdsl.kernels.numerics import (
-    congruence,
-    gram_of_lower,
-    inverse_lower,
-    log_det_factor,
-    lower_times,
-    lower_transposed_times,
-    symmetric_product,
-    trace,
-)
+from gpdsl.kernels import numerics
 
 
 @jax.tree_util.register_dataclass
@@ -95,11 +86,11 @@ def no_sites(latents: int, factor: Float[Array, "g M M"]) -> Tied:
 
 def transported(tied: Tied, factor: Float[Array, "g M M"]) -> Tied:
     """The same t(u) in the coordinates of another factor: w_old = L_old^-1 L_new w_new."""
-    change = lower_times(inverse_lower(tied.factor), factor)
+    change = numerics.lower_times(numerics.inverse_lower(tied.factor), factor)
     axes = (*_axes(factor), 0, 0)
 
     def one(change: Array, linear: Array, precision: Array) -> tuple[Array, Array]:
-        return linear @ change, congruence(change, precision)
+        return linear @ change, numerics.congruence(change, precision)
 
     linear, precision = _each(one, axes, change, tied.linear, tied.precision)
     return Tied(linear, precision, factor)
@@ -111,11 +102,11 @@ def read_anew(tied: Tied, cross: Float[Array, "g M M"], factor: Float[Array, "g 
     The old values are read from the new ones by their mean K_on K_nn^-1 u_n, so w_o = L_o^-1 K_on L_n^-T w_n. With
     inputs that stay this is `transported`.
     """
-    half_way = jnp.swapaxes(lower_times(inverse_lower(tied.factor), cross), -1, -2)
-    transposed = lower_times(inverse_lower(factor), half_way)
+    half_way = jnp.swapaxes(numerics.lower_times(numerics.inverse_lower(tied.factor), cross), -1, -2)
+    transposed = numerics.lower_times(numerics.inverse_lower(factor), half_way)
 
     def one(transposed: Array, linear: Array, precision: Array) -> tuple[Array, Array]:
-        return transposed @ linear, symmetric_product(transposed, transposed @ precision)
+        return transposed @ linear, numerics.symmetric_product(transposed, transposed @ precision)
 
     linear, precision = _each(one, (*_axes(factor), 0, 0), transposed, tied.linear, tied.precision)
     return Tied(linear, precision, factor)
@@ -128,10 +119,10 @@ def posterior_of(tied: Tied, scale: Float[Array, "latents"]) -> Posterior:
         size = linear.shape[0]
         precision = scale * sites + jnp.eye(size, dtype=sites.dtype)
         factor = jax.lax.linalg.cholesky(precision, symmetrize_input=False)
-        inverse = inverse_lower(factor)
-        covariance = gram_of_lower(inverse)
+        inverse = numerics.inverse_lower(factor)
+        covariance = numerics.gram_of_lower(inverse)
         mean = covariance @ (jnp.sqrt(scale) * linear)
-        divergence = trace(covariance) + mean @ mean - size + log_det_factor(factor)
+        divergence = numerics.trace(covariance) + mean @ mean - size + numerics.log_det_factor(factor)
         return mean, covariance, inverse.T, 0.5 * divergence
 
     mean, covariance, root, divergence = _each(one, (0, 0, 0), tied.linear, tied.precision, scale)
@@ -174,11 +165,11 @@ def definite(tied: Tied, scale: Float[Array, "latents"]) -> Tied:
 def forward(known: Covariances, tied: Tied, scale: Float[Array, "latents"]) -> Pass:
     """Moments of the rows under q, and what `backward` needs."""
     factor = jax.lax.linalg.cholesky(known.inducing, symmetrize_input=False)
-    inverse = inverse_lower(factor)
-    phi = jax.lax.optimization_barrier(lower_times(inverse, known.cross))  # else put together at every use
+    inverse = numerics.inverse_lower(factor)
+    phi = jax.lax.optimization_barrier(numerics.lower_times(inverse, known.cross))  # else put together at every use
     q = posterior_of(tied, scale)
     shrunk = q.covariance - jnp.eye(factor.shape[-1], dtype=factor.dtype)
-    bend = shrunk if _shared(inverse, scale) else lower_transposed_times(inverse, shrunk)
+    bend = shrunk if _shared(inverse, scale) else numerics.lower_transposed_times(inverse, shrunk)
     axes = (*_axes(inverse) * 3, 0, 0)
 
     def one(phi: Array, cross: Array, prior: Array, mean: Array, bend: Array) -> tuple[Array, Array, Array]:
@@ -229,20 +220,20 @@ def _slopes_of(shared: bool) -> Callable[..., Any]:
         dv: Array,
     ) -> tuple[Any, ...]:
         identity = jnp.eye(mean.shape[0], dtype=mean.dtype)
-        square, pulled = symmetric_product(phi * dv, phi), phi @ dm
+        square, pulled = numerics.symmetric_product(phi * dv, phi), phi @ dm
         half, shrunk, residual = square - 0.5 * identity, covariance - identity, pulled - mean
         pushed, inner = shrunk @ residual, bend @ half
         if shared:
             back: Any = (inner, pushed)
             curved = jnp.sum(inner * shrunk)
         else:
-            middle = symmetric_product(inner, bend)
+            middle = numerics.symmetric_product(inner, bend)
             weights, moved = mean @ inverse, pushed @ inverse
             outer = jnp.outer(moved - 0.5 * weights, weights)
             back = middle + 0.5 * (outer + outer.T), jnp.outer(weights, dm) + 2.0 * bent * dv
             curved = jnp.sum(middle * inducing)
         # through P = I + s G and m = S sqrt(s) h
-        d_scale = curved + jnp.sum(half * shrunk) + 0.5 * trace(shrunk) + (0.5 * residual + pushed) @ mean
+        d_scale = curved + jnp.sum(half * shrunk) + 0.5 * numerics.trace(shrunk) + (0.5 * residual + pushed) @ mean
         linear = (pulled - 2.0 * square @ mean) / jnp.sqrt(scale)
         return back, d_scale / scale, linear, -2.0 / scale * square
 
@@ -254,10 +245,10 @@ def _shared_slopes(at: Pass, back: tuple[Array, Array], d_mean: Array, d_varianc
     (inner, pushed), mean = back, at.posterior.mean
     outer = (pushed - 0.5 * mean).T @ mean
     wide = [jnp.swapaxes(each, 0, 1).reshape(each.shape[1], -1) for each in (inner, at.bend)]
-    middle = symmetric_product(*wide) + 0.5 * (outer + outer.T)
+    middle = numerics.symmetric_product(*wide) + 0.5 * (outer + outer.T)
     d_phi = mean.T @ d_mean + 2.0 * jnp.sum(at.bent * d_variance[:, None], axis=0)
     inverse = at.inverse[0]
-    return congruence(inverse, middle)[None], lower_transposed_times(inverse, d_phi)[None]
+    return numerics.congruence(inverse, middle)[None], numerics.lower_transposed_times(inverse, d_phi)[None]
 
 
 def _shared(each: Float[Array, "g ..."], latents: Float[Array, "latents"]) -> bool:

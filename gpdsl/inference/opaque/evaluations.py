@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from gpdsl.inference.estimators.sampling import least_squares
 from gpdsl.inference.opaque.surrogate import hermite, hermite_slopes
+from gpdsl.inference.sampling import least_squares
 from gpdsl.program.parameters import BIJECTORS, Bijector
 
 WORTH = 0.3

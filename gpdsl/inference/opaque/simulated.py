@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import maximise
-from gpdsl.inference.estimators.sampling import base_normals
 from gpdsl.inference.natural.profiled import outer_point, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
@@ -27,6 +26,7 @@ from gpdsl.inference.opaque.evaluations import Batch, Damping, Evaluations, Judg
 from gpdsl.inference.opaque.simulator import Fitted, Place, Simulator, held_out_bound
 from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.cache import jit
 
 SETTLED = 0.02

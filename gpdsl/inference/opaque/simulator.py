@@ -16,27 +16,16 @@ from jaxtyping import Array, Float
 
 from gpdsl.forward import stopping_fit
 from gpdsl.inference.ascent.joint import split_parameters
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.sampling import some_rows_sum_and_error, sum_and_error
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import profiled_bound
 from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.opaque import steps
 from gpdsl.inference.opaque.budget import HELD_OUT, assessed_rows, assessing, has_slopes, jacobian, looks
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Points, Regression
-from gpdsl.inference.opaque.steps import (
-    Compiled,
-    bound_step,
-    density_step,
-    latents_of,
-    place_step,
-    propose_step,
-    pushed_step,
-    shaken_step,
-    shaped_of,
-    slope_step,
-)
 from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate, hermite, opaque_reads
 from gpdsl.inference.opaque.values import FAILED, Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import FRESH_SETS, Problem, as_arrays
+from gpdsl.inference.sampling import some_rows_sum_and_error, sum_and_error
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
@@ -67,23 +56,23 @@ class Simulator:
 
     problem: Problem
     reads: Reads
-    compiled_place: Compiled
-    compiled_shaken: Compiled
-    compiled_density: Compiled
-    compiled_slope: Compiled
-    compiled_bound: Compiled
-    compiled_profiled: Compiled
-    arguments: Mapping[str, Compiled]
+    compiled_place: steps.Compiled
+    compiled_shaken: steps.Compiled
+    compiled_density: steps.Compiled
+    compiled_slope: steps.Compiled
+    compiled_bound: steps.Compiled
+    compiled_profiled: steps.Compiled
+    arguments: Mapping[str, steps.Compiled]
     likelihood_learnt: bool
-    pushed: Mapping[str, Compiled]
+    pushed: Mapping[str, steps.Compiled]
 
     @classmethod
     def of(cls, problem: Problem) -> Simulator:
         """For the bound of variational inference."""
-        return cls.around(problem, opaque_reads(problem.program), bound_step(problem), profiled_bound(problem))
+        return cls.around(problem, opaque_reads(problem.program), steps.bound_step(problem), profiled_bound(problem))
 
     @classmethod
-    def around(cls, problem: Problem, reads: Reads, value: Compiled, best: Compiled) -> Self:
+    def around(cls, problem: Problem, reads: Reads, value: steps.Compiled, best: steps.Compiled) -> Self:
         """For a value of sites and the best of it, as functions of what `bound_step` and `profiled_bound` take.
 
         Nothing is compiled before it is used.
@@ -91,15 +80,15 @@ class Simulator:
         return cls(
             problem,
             reads,
-            problem.compiling(place_step(problem, reads)),
-            problem.compiling(shaken_step(problem, reads)),
-            problem.compiling(density_step(problem, reads)),
-            problem.compiling(slope_step(problem, reads)),
+            problem.compiling(steps.place_step(problem, reads)),
+            problem.compiling(steps.shaken_step(problem, reads)),
+            problem.compiling(steps.density_step(problem, reads)),
+            problem.compiling(steps.slope_step(problem, reads)),
             problem.compiling(value),
             problem.compiling(best),
-            compiled_arguments(problem.program, propose_step(problem, reads)),
+            compiled_arguments(problem.program, steps.propose_step(problem, reads)),
             bool(split_parameters(problem.program)[1]),
-            pushed_step(problem, reads) if has_slopes(problem.program) else {},
+            steps.pushed_step(problem, reads) if has_slopes(problem.program) else {},
         )
 
     @property
@@ -216,8 +205,8 @@ class Simulator:
         size = min(self.problem.choice.samples, len(batch.x))
         weights = weights[:size] / np.maximum(weights[:size].mean(axis=0), 1e-300)
         true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, values_alone(guess)))
-        latents = latents_of(self.problem, self.reads, jnp.asarray(batch.x[:size]))
-        known, said = shaped_of(self.problem, latents, true), shaped_of(self.problem, latents, guessed)
+        latents = steps.latents_of(self.problem, self.reads, jnp.asarray(batch.x[:size]))
+        known, said = steps.shaped_of(self.problem, latents, true), steps.shaped_of(self.problem, latents, guessed)
         if batch.failed is not None:
             known[FAILED] = jnp.asarray(batch.failed[:size])[:, None]
         return Anchors(latents, known, said, jnp.asarray(weights), jnp.mean(jnp.asarray(weights * r[:size]), axis=0))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import opaque_density
+from gpdsl.inference.expected_log_likelihood import opaque_density
 from gpdsl.inference.natural.profiled import setting_of, split_point
 from gpdsl.inference.natural.sites import Sites, site_elbo, site_marginals, site_target
 from gpdsl.inference.opaque.surrogate import SMOOTHING, Reads, column_covariance

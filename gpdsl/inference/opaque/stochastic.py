@@ -18,8 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.sampling import sum_and_error
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import refine
 from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites
@@ -37,6 +36,7 @@ from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
 from gpdsl.inference.opaque.simulator import by_halves, fresh_bound
 from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.sampling import sum_and_error
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpdsl.errors import plural
 from gpdsl.inference.ascent.joint import split_parameters
 from gpdsl.inference.driver import Plan
-from gpdsl.inference.estimators.expected_log_likelihood import NODES
 from gpdsl.inference.exact.engine import explain_exact
 from gpdsl.inference.expectation_propagation.engine import explain_sites, explain_tilted
+from gpdsl.inference.expected_log_likelihood import NODES
 from gpdsl.inference.opaque.budget import (
     has_slopes,
     is_simulated,

@@ -15,8 +15,8 @@ from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.inference.blocks import block_rows
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan
-from gpdsl.inference.estimators.expected_log_likelihood import NODES, samples_for
 from gpdsl.inference.expectation_propagation.engine import suited
+from gpdsl.inference.expected_log_likelihood import NODES, samples_for
 from gpdsl.inference.inducing.start import spanning_rows, start_inducing
 from gpdsl.inference.opaque.budget import is_simulated, refuse_scores, within_budget
 from gpdsl.inference.plan.options import Choice, Options, decide

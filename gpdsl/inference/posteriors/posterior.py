@@ -2,7 +2,7 @@
 
 `Posterior` is what predictions, summaries, saving and diagnoses know. It is itself one over whitened inducing values;
 each other kind overrides what it does in another way, in its engine's folder, and is named in `POSTERIORS` of
-`inference.engines`.
+`inference.infer`.
 """
 
 from __future__ import annotations

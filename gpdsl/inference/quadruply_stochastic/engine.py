@@ -14,7 +14,6 @@ from jaxtyping import Array
 from gpdsl.data import Data
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import ALL_DONE, STAYED, Plan, drive, searching
-from gpdsl.inference.estimators.sampling import some_rows_sum_and_error
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.plan.options import Choice, Options, WeightChoice
@@ -25,10 +24,10 @@ from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weig
 from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
-from gpdsl.inference.quadruply_stochastic.solved import SolvedFit, notes_on_width, steadied
 from gpdsl.inference.quadruply_stochastic.sums import gathered, inputs_of, moments, slab, whole_divergence
-from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
+from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit, SweptFit, notes_on_width, steadied
 from gpdsl.inference.quadruply_stochastic.weights import Features, Weights, start_weights
+from gpdsl.inference.sampling import some_rows_sum_and_error
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.cache import jit, precision

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.quadruply_stochastic.sums import Seen
 from gpdsl.inference.quadruply_stochastic.weights import divergence, log_diagonal
 from gpdsl.program.evaluation import prior_means

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.scope import SORTS, Place, Scope
 from gpdsl.language.errors.axes import (
@@ -22,24 +23,6 @@ from gpdsl.language.errors.functionals import NotALabel
 from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.limits import SizeOutOfRange, TooManyElements
 from gpdsl.language.errors.names import NotAnIndex, SliceNotHere
-from gpdsl.language.model import (
-    Axis,
-    Expression,
-    ExternalCall,
-    Fixed,
-    FunctionCall,
-    IndexValue,
-    Level,
-    Local,
-    Operation,
-    Read,
-    Reduction,
-    Slice,
-    Subscript,
-    Whole,
-    parts,
-    same_axis,
-)
 from gpdsl.language.source import MAX_AXIS, MAX_ELEMENTS, Span, closest
 from gpdsl.language.syntax import Identifier, Literal, Size
 
@@ -52,25 +35,25 @@ def whole_number(scope: Scope, literal: Literal) -> int:
     return value
 
 
-def size_axis(scope: Scope, size: Size) -> Axis:
+def size_axis(scope: Scope, size: Size) -> m.Axis:
     """The axis of one entry of `real[...]`: a size, a declared index, or a letter that data bind."""
     if isinstance(size.value, Literal):
-        return Axis(None, size=whole_number(scope, size.value))
+        return m.Axis(None, size=whole_number(scope, size.value))
     known = scope.sorts.get(size.value.text) == "index"
     return index_axis(scope, size.value) if known else free_axis(scope, size.value, None)
 
 
-def free_axis(scope: Scope, letter: Identifier, name: str | None) -> Axis:
+def free_axis(scope: Scope, letter: Identifier, name: str | None) -> m.Axis:
     """An axis whose size data bind; a declared name, or one much like an index, is a mistake instead."""
     if letter.text in scope.sorts:
         scope.problems.fail(NotASize(letter.span, letter.text, SORTS[scope.sorts[letter.text]]))
     likely = closest(letter.text, scope.indices) if len(letter.text) > 2 else ""
     if likely:
         scope.problems.fail(NotAnIndex(letter.span, letter.text, scope.index_advice(letter.text), likely))
-    return Axis(name, dimension=letter.text)
+    return m.Axis(name, dimension=letter.text)
 
 
-def index_axis(scope: Scope, name: Identifier) -> Axis:
+def index_axis(scope: Scope, name: Identifier) -> m.Axis:
     """The axis of an index named in brackets."""
     if name.text in scope.indices:
         return scope.indices[name.text].axis
@@ -82,7 +65,7 @@ def index_axis(scope: Scope, name: Identifier) -> Axis:
 
 def declared_axes(
     scope: Scope, name: Identifier, indices: Iterable[Identifier], sizes: Iterable[Size]
-) -> tuple[Axis, ...]:
+) -> tuple[m.Axis, ...]:
     """All axes of a declaration, named ones first; they must differ, and not multiply to too much."""
     axes = tuple(index_axis(scope, each) for each in indices) + tuple(size_axis(scope, each) for each in sizes)
     check_distinct(scope, name.text, name.span, axes)
@@ -94,18 +77,18 @@ def declared_axes(
     return axes
 
 
-def check_distinct(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...]) -> None:
+def check_distinct(scope: Scope, name: str, span: Span, axes: tuple[m.Axis, ...]) -> None:
     """Axes of one quantity must be told apart by name or size."""
     for position, axis in enumerate(axes):
-        if any(same_axis(axis, other) for other in axes[:position]):
+        if any(m.same_axis(axis, other) for other in axes[:position]):
             scope.problems.fail(AmbiguousAxis(span, name, axis.describe(), str(axis.size or axis.dimension)))
 
 
-def unite(left: tuple[Axis, ...], right: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def unite(left: tuple[m.Axis, ...], right: tuple[m.Axis, ...]) -> tuple[m.Axis, ...]:
     """The axes of an elementwise operation; a bare size that meets an index takes its name."""
     united = list(left)
     for axis in right:
-        match = next((k for k, other in enumerate(united) if same_axis(axis, other)), None)
+        match = next((k for k, other in enumerate(united) if m.same_axis(axis, other)), None)
         if match is None:
             united.append(axis)
         elif united[match].name is None:
@@ -113,18 +96,18 @@ def unite(left: tuple[Axis, ...], right: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return tuple(united)
 
 
-def contains(axes: tuple[Axis, ...], axis: Axis) -> bool:
+def contains(axes: tuple[m.Axis, ...], axis: m.Axis) -> bool:
     """Whether an axis is among others."""
-    return any(same_axis(axis, other) for other in axes)
+    return any(m.same_axis(axis, other) for other in axes)
 
 
-def carrier(expression: Expression, axis: Axis) -> Expression:
+def carrier(expression: m.Expression, axis: m.Axis) -> m.Expression:
     """The smallest part of an expression that has an axis: what an error about it points at."""
-    if isinstance(expression, FunctionCall):
+    if isinstance(expression, m.FunctionCall):
         # The formula stands elsewhere in the text: of a call, its arguments or the whole of it can be pointed at.
         argument = next((each for each in expression.arguments if contains(each.axes, axis)), None)
         return expression if argument is None or argument.span == expression.span else carrier(argument, axis)
-    inner = next((part for part in parts(expression) if contains(part.axes, axis)), None)
+    inner = next((part for part in m.parts(expression) if contains(part.axes, axis)), None)
     return expression if inner is None else carrier(inner, axis)
 
 
@@ -136,32 +119,32 @@ def replace_index(text: str, old: str, new: str) -> str:
 # Subscripts of a name that is read: which axis each one runs along, and whether it stays in range.
 
 
-def read(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, ...]) -> Read:
+def read(scope: Scope, place: Place, name: syntax.Name, axes: tuple[m.Axis, ...]) -> m.Read:
     """A quantity with declared `axes`, one subscript per axis; without subscripts, every element."""
     text = name.identifier.text
     if name.subscripts is None:
-        chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in axes)
-        return Read(name.span, axes, text, chosen)
+        chosen = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in axes)
+        return m.Read(name.span, axes, text, chosen)
     given = _explicit(scope, place, name, axes)
     # Trailing axes without a name may be left out: `ell[p]` of `param ell[p] : positive[D]` is still a vector.
-    subscripts: tuple[Subscript, ...] = (*given, *(Whole(axis) for axis in axes[len(given) :]))
+    subscripts: tuple[m.Subscript, ...] = (*given, *(m.Whole(axis) for axis in axes[len(given) :]))
     kept = tuple(_axis(scope, subscript) for subscript in subscripts)
     varying = tuple(axis for axis in kept if axis is not None)
     check_distinct(scope, text, name.span, varying)
-    return Read(name.span, varying, text, subscripts)
+    return m.Read(name.span, varying, text, subscripts)
 
 
-def _axis(scope: Scope, subscript: Subscript) -> Axis | None:
+def _axis(scope: Scope, subscript: m.Subscript) -> m.Axis | None:
     match subscript:
-        case IndexValue(index=index):
+        case m.IndexValue(index=index):
             return scope.indices[index].axis
-        case Whole(axis=axis) | Slice(axis=axis):
+        case m.Whole(axis=axis) | m.Slice(axis=axis):
             return axis
         case _:
             return None
 
 
-def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, ...]) -> list[Subscript]:
+def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[m.Axis, ...]) -> list[m.Subscript]:
     written = name.subscripts or ()
     named = len(axes)
     while named and axes[named - 1].name is None:
@@ -185,7 +168,7 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axis, .
     return chosen
 
 
-def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Subscript:
+def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: m.Axis) -> m.Subscript:
     if subscript.stop is not None:
         return _slice(scope, name, subscript, subscript.stop, axis)
     if (level := _level(scope, place, name, subscript, axis)) is not None:
@@ -200,13 +183,13 @@ def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axi
             remedy = f"use a number from 1 to {axis.size or axis.dimension}"
             element = f"{name}[{scope.quote(subscript.span).strip('`')}]"
             scope.problems.fail(SubscriptOutOfRange(subscript.span, name, element, why, remedy))
-        return Fixed(offset)
+        return m.Fixed(offset)
     _check_index(scope, place, name, index, axis)
-    check_shift(scope, place, name, subscript.span, IndexValue(index.text, offset))
-    return IndexValue(index.text, offset)
+    check_shift(scope, place, name, subscript.span, m.IndexValue(index.text, offset))
+    return m.IndexValue(index.text, offset)
 
 
-def _level(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: Axis) -> Level | None:
+def _level(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axis: m.Axis) -> m.Level | None:
     """`width[d]` in the definition of `kernel k[d, e](a, b; width)`."""
     value = subscript.value.left if isinstance(subscript.value, syntax.Binary) else subscript.value
     given = value.identifier.text if isinstance(value, syntax.Name) else ""
@@ -219,15 +202,15 @@ def _level(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, a
         own, told = axis.describe(), f"`{given}` is a level of `{level.describe()}` where the kernel is called"
         remedy = f"call it for a latent over `{own}`, or read what is indexed by `{level.describe()}`"
         scope.problems.fail(WrongIndex(subscript.span, name, own, given, told, remedy))
-    return Level(given)
+    return m.Level(given)
 
 
-def alike(level: Axis, axis: Axis) -> bool:
+def alike(level: m.Axis, axis: m.Axis) -> bool:
     """Whether every level of an index numbers an element of an axis: of its own, or of one that is as long."""
-    return same_axis(level, axis) or (level.size, level.dimension) == (axis.size, axis.dimension)
+    return m.same_axis(level, axis) or (level.size, level.dimension) == (axis.size, axis.dimension)
 
 
-def _refuse_column(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -> None:
+def _refuse_column(scope: Scope, name: str, subscript: syntax.Subscript, axis: m.Axis) -> None:
     """`a[site]` where `site` is an input of numbers."""
     given = subscript.value.identifier.text if isinstance(subscript.value, syntax.Name) else ""
     if given in scope.inputs:
@@ -239,7 +222,7 @@ def _refuse_column(scope: Scope, name: str, subscript: syntax.Subscript, axis: A
         scope.problems.fail(NotALabel(subscript.span, name, given, what, index, remedy))
 
 
-def _slice(scope: Scope, name: str, subscript: syntax.Subscript, last: syntax.Literal, axis: Axis) -> Subscript:
+def _slice(scope: Scope, name: str, subscript: syntax.Subscript, last: syntax.Literal, axis: m.Axis) -> m.Subscript:
     first = subscript.value.value if isinstance(subscript.value, syntax.Literal) else None
     stop = last.value
     end = f"{axis.size or axis.dimension}"
@@ -249,7 +232,7 @@ def _slice(scope: Scope, name: str, subscript: syntax.Subscript, last: syntax.Li
     if axis.size is not None and stop > axis.size:
         why = f"`{name}` has the elements 1..{end} along this axis, not up to {stop}"
         scope.problems.fail(BadSlice(subscript.span, why, f"end the range at {end} or before"))
-    return Fixed(first) if first == stop else Slice(Axis(None, size=stop - first + 1), first)
+    return m.Fixed(first) if first == stop else m.Slice(m.Axis(None, size=stop - first + 1), first)
 
 
 def subscript_parts(scope: Scope, subscript: syntax.Subscript) -> tuple[syntax.Identifier | None, int]:
@@ -279,9 +262,9 @@ def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
     return index
 
 
-def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier, axis: Axis) -> None:
+def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier, axis: m.Axis) -> None:
     used = scope.indices[index.text].axis
-    if not same_axis(used, axis):
+    if not m.same_axis(used, axis):
         scope.problems.fail(
             WrongIndex(
                 index.span,
@@ -301,7 +284,7 @@ def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier
         scope.problems.fail(IndexNotBound(index.span, index.text, scope.describe_index(index.text), remedy))
 
 
-def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis: Axis) -> str:
+def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis: m.Axis) -> str:
     left = place.left
     if axis.name is None:
         return f"use a number from 1 to {axis.describe()}, or an index that is declared as 1..{axis.describe()}"
@@ -319,7 +302,7 @@ def _restricted(place: Place, limit: str) -> str:
     return f"`{name}[{limit}] ~ ...`" if place.left.sort == "observation" else f"`let {name}[{limit}] = ...`"
 
 
-def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: IndexValue) -> None:
+def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: m.IndexValue) -> None:
     """An index moved by a number must stay in range wherever it runs at this place."""
     index, offset = subscript.index, subscript.offset
     reach, size = place.bound[index], scope.indices[index].axis.size
@@ -343,33 +326,33 @@ def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: In
 # A bare size that meets an index of the same size takes its name: `x * h[p]` with `x : real[4]`, `index p in 1..4`.
 
 
-def take_names(scope: Scope, expression: Expression, axes: tuple[Axis, ...]) -> Expression:
+def take_names(scope: Scope, expression: m.Expression, axes: tuple[m.Axis, ...]) -> m.Expression:
     """The expression with each of its bare axes read along the index among `axes` that it matches, if there is one."""
     for bare in [axis for axis in expression.axes if axis.name is None]:
-        index = next((axis for axis in axes if axis.name is not None and same_axis(axis, bare)), None)
+        index = next((axis for axis in axes if axis.name is not None and m.same_axis(axis, bare)), None)
         if index is not None and index.name not in [axis.name for axis in expression.axes]:
             expression = _along(scope, expression, bare, index)
     return expression
 
 
-def _along(scope: Scope, expression: Expression, bare: Axis, index: Axis) -> Expression:
+def _along(scope: Scope, expression: m.Expression, bare: m.Axis, index: m.Axis) -> m.Expression:
     if bare not in expression.axes:
         return expression
     axes = tuple(index if axis == bare else axis for axis in expression.axes)
-    changed: Expression
+    changed: m.Expression
     match expression:
-        case Read(subscripts=subscripts) | Local(subscripts=subscripts):
+        case m.Read(subscripts=subscripts) | m.Local(subscripts=subscripts):
             moved = tuple(_subscript(each, bare, index) for each in subscripts)
             changed = replace(expression, axes=axes, subscripts=moved)
-        case Operation(operands=operands):
+        case m.Operation(operands=operands):
             inside = tuple(_along(scope, each, bare, index) for each in operands)
             changed = replace(expression, axes=axes, operands=inside)
-        case Reduction(body=body):
+        case m.Reduction(body=body):
             changed = replace(expression, axes=axes, body=_along(scope, body, bare, index))
-        case FunctionCall(arguments=arguments, body=body):
+        case m.FunctionCall(arguments=arguments, body=body):
             given = tuple(_along(scope, each, bare, index) for each in arguments)
             changed = replace(expression, axes=axes, arguments=given, body=_along(scope, body, bare, index))
-        case ExternalCall():
+        case m.ExternalCall():
             changed = replace(expression, axes=axes)
         case _:
             return expression
@@ -378,10 +361,10 @@ def _along(scope: Scope, expression: Expression, bare: Axis, index: Axis) -> Exp
     return changed
 
 
-def _subscript(subscript: Subscript, bare: Axis, index: Axis) -> Subscript:
+def _subscript(subscript: m.Subscript, bare: m.Axis, index: m.Axis) -> m.Subscript:
     match subscript:
-        case Whole(axis=axis) if axis == bare:
-            return IndexValue(index.name or "")
-        case Slice(axis=axis, start=start) if axis == bare:
-            return IndexValue(index.name or "", start - 1)
+        case m.Whole(axis=axis) if axis == bare:
+            return m.IndexValue(index.name or "")
+        case m.Slice(axis=axis, start=start) if axis == bare:
+            return m.IndexValue(index.name or "", start - 1)
     return subscript

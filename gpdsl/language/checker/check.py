@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from gpdsl.language import syntax
+from gpdsl.language.checker import quantities
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.functions import check_external, check_functions, check_likelihood, nodes
 from gpdsl.language.checker.groups import check_levels
@@ -17,15 +18,6 @@ from gpdsl.language.checker.layers import in_layers
 from gpdsl.language.checker.left import check_density
 from gpdsl.language.checker.lets import check_let
 from gpdsl.language.checker.observations import check_elements, check_observation, check_order
-from gpdsl.language.checker.quantities import (
-    check_const,
-    check_index,
-    check_input,
-    check_output,
-    check_param,
-    check_prior,
-    check_row,
-)
 from gpdsl.language.checker.recursion import layers_written_out
 from gpdsl.language.checker.scope import Problems, Scope, in_order
 from gpdsl.language.errors.axes import SizeUnknown
@@ -191,14 +183,14 @@ def _want(wanted: dict[str, Span], axis: Axis, span: Span) -> None:
 
 _QUANTITIES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
     {
-        syntax.IndexStatement: check_index,
-        syntax.InputStatement: check_input,
-        syntax.OutputStatement: check_output,
-        syntax.ConstStatement: check_const,
-        syntax.ParamStatement: check_param,
+        syntax.IndexStatement: quantities.check_index,
+        syntax.InputStatement: quantities.check_input,
+        syntax.OutputStatement: quantities.check_output,
+        syntax.ConstStatement: quantities.check_const,
+        syntax.ParamStatement: quantities.check_param,
         syntax.ExternalStatement: check_external,
         syntax.ExternalLikelihoodStatement: check_likelihood,
-        syntax.RowStatement: check_row,
+        syntax.RowStatement: quantities.check_row,
     }
 )
 _FORMULAS: Mapping[type[syntax.Node], Callable] = MappingProxyType(
@@ -238,7 +230,7 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     _attempt_all(scope, statements, _FORMULAS)
     for param in _of(statements, syntax.ParamStatement):
         with problems.contained():
-            check_prior(scope, param)
+            quantities.check_prior(scope, param)
     _check_lets(scope, statements)
     observations: list[Observation] = []
     for statement in _of(statements, syntax.ObservationStatement):

@@ -11,6 +11,7 @@ from gpdsl.language.checker.build import fact_of, match_arguments, require_axes
 from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.scope import IndexRange, Place, Scope, describe_axes
+from gpdsl.language.distributions import DISTRIBUTIONS, Distribution, signature
 from gpdsl.language.errors.axes import LogitsAxis
 from gpdsl.language.errors.calls import MissingArgument, MustBeNamed, OnlyOne, UnknownArgument, WrongArity, WrongKind
 from gpdsl.language.errors.definitions import (
@@ -23,7 +24,6 @@ from gpdsl.language.errors.definitions import (
     NotAWholeVector,
 )
 from gpdsl.language.model import Axis, DistributionCall, Expression, Output
-from gpdsl.language.vocabulary import DISTRIBUTIONS, Distribution, signature
 
 # `MultivariateNormal`: the elements of one output together, with a covariance matrix or a factor of it.
 

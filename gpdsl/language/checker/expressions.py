@@ -7,29 +7,11 @@ from collections.abc import Iterable
 
 from gpdsl.errors import plural
 from gpdsl.language import syntax
+from gpdsl.language.checker import functionals, reductions
 from gpdsl.language.checker.axes import read
-from gpdsl.language.checker.build import fact_of, number, operation, remember
+from gpdsl.language.checker.build import fact_of, number, operation, read_at_level, remember
 from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.functionals import (
-    INTEGRAL,
-    at_other_inputs,
-    derivative,
-    elsewhere,
-    integral,
-    is_derivative,
-    is_integral,
-)
 from gpdsl.language.checker.functions import external_call, function_call
-from gpdsl.language.checker.group_reads import read_at_level
-from gpdsl.language.checker.reductions import (
-    Check,
-    contraction,
-    generic_value,
-    has_unknown_axes,
-    no_names,
-    passed_value,
-    reduction,
-)
 from gpdsl.language.checker.scope import SORTS, Failed, Place, Scope
 from gpdsl.language.errors.axes import IndexNotBound
 from gpdsl.language.errors.calls import LatentCalled, NotAValue, WrongArity
@@ -43,7 +25,7 @@ from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, CONTRACTIONS, FUNCTIO
 EXACT = ("==", "!=")
 
 
-def conditional(scope: Scope, place: Place, formula: syntax.Conditional, check: Check) -> Expression:
+def conditional(scope: Scope, place: Place, formula: syntax.Conditional, check: reductions.Check) -> Expression:
     """The checked form of `if c then a else b`: an `if` of three operands, with the axes of all of them."""
     found: list[Expression] = []
     with scope.problems.contained():
@@ -56,7 +38,7 @@ def conditional(scope: Scope, place: Place, formula: syntax.Conditional, check: 
     return operation(scope, place, formula.span, "if", tuple(found))
 
 
-def condition(scope: Scope, place: Place, formula: syntax.Condition, check: Check) -> Expression:
+def condition(scope: Scope, place: Place, formula: syntax.Condition, check: reductions.Check) -> Expression:
     """The checked form of a condition."""
     if isinstance(formula, syntax.Logical):
         return operation(scope, place, formula.span, formula.operator, _both(scope, place, formula.operands, check))
@@ -67,7 +49,7 @@ def condition(scope: Scope, place: Place, formula: syntax.Condition, check: Chec
 
 
 def _both(
-    scope: Scope, place: Place, operands: tuple[syntax.Formula | syntax.Condition, ...], check: Check
+    scope: Scope, place: Place, operands: tuple[syntax.Formula | syntax.Condition, ...], check: reductions.Check
 ) -> tuple[Expression, ...]:
     found: list[Expression] = []
     for operand in operands:
@@ -131,7 +113,7 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Exp
         case syntax.Negation(span=span, operand=operand):
             return operation(scope, place, span, "neg", (check_expression(scope, place, operand),))
         case syntax.Binary(span=span, operator="@", left=left, right=right):
-            return contraction(scope, place, span, "@", check_all(scope, place, (left, right)))
+            return reductions.contraction(scope, place, span, "@", check_all(scope, place, (left, right)))
         case syntax.Conditional():
             return conditional(scope, place, formula, check_expression)
         case syntax.Binary(span=span, operator=operator, left=left, right=right):
@@ -139,7 +121,7 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Exp
         case syntax.Call():
             return _call(scope, place, formula)
         case syntax.Elsewhere():
-            return elsewhere(scope, place, formula)
+            return functionals.elsewhere(scope, place, formula)
     remedy = "arrays are values of `const` and `param`: `const a[p] = [1, 2]`"
     return scope.problems.fail(NotAValue(formula.span, "[...]", "list", remedy))
 
@@ -190,10 +172,10 @@ def _local(scope: Scope, place: Place, name: syntax.Name) -> Expression:
     """An argument of the definition being checked: what it stands for, or one element of a `Local`."""
     text = name.identifier.text
     value = place.local[text]
-    if name.subscripts is not None and has_unknown_axes(place, value):
-        return generic_value(scope, place, name)
+    if name.subscripts is not None and reductions.has_unknown_axes(place, value):
+        return reductions.generic_value(scope, place, name)
     if text in place.passed:
-        return passed_value(scope, place, name, value, place.passed[text])
+        return reductions.passed_value(scope, place, name, value, place.passed[text])
     if name.subscripts is None:
         return value
     chosen = read(scope, place, name, value.axes if isinstance(value, Local) else ())
@@ -232,9 +214,9 @@ def _index_number(scope: Scope, place: Place, name: syntax.Name) -> Expression:
 def _call(scope: Scope, place: Place, call: syntax.Call) -> Expression:
     name = call.function.text
     if name in REDUCTIONS and (name not in FUNCTIONS or len(call.arguments) == 1 or _over_index(scope, call)):
-        return reduction(scope, place, call, check_expression)
+        return reductions.reduction(scope, place, call, check_expression)
     if name in CONTRACTIONS:
-        return contraction(scope, place, call.span, name, _operands(scope, place, call, 2))
+        return reductions.contraction(scope, place, call.span, name, _operands(scope, place, call, 2))
     if name in FUNCTIONS:
         return _function(scope, place, call)
     if name in BUILTINS:
@@ -242,15 +224,15 @@ def _call(scope: Scope, place: Place, call: syntax.Call) -> Expression:
         scope.problems.fail(NotAValue(call.function.span, name, BUILTINS[name], remedy))
     if name in scope.lost:
         scope.problems.give_up()
-    if is_derivative(scope, call):
-        return derivative(scope, place, call)
-    if is_integral(scope, call):
-        return integral(scope, place, call)
+    if functionals.is_derivative(scope, call):
+        return functionals.derivative(scope, place, call)
+    if functionals.is_integral(scope, call):
+        return functionals.integral(scope, place, call)
     sort = scope.sorts.get(name)
     if sort is None:
         _unknown_function(scope, call)
     if sort == "latent":
-        return at_other_inputs(scope, place, call)
+        return functionals.at_other_inputs(scope, place, call)
     if sort == "function":
         return function_call(scope, place, call, check_expression)
     if sort in _FORMULAS:
@@ -267,7 +249,7 @@ def _unknown_function(scope: Scope, call: syntax.Call) -> None:
     name = call.function.text
     names = [each.value.identifier.text for each in call.arguments if isinstance(each.value, syntax.Name)]
     arguments = ", ".join(f"{each}: {_dimensions(scope, each)}" for each in names[:4]) or "a: real"
-    known = [*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS, INTEGRAL, *scope.names("external", "function")]
+    known = [*FUNCTIONS, *REDUCTIONS, *CONTRACTIONS, functionals.INTEGRAL, *scope.names("external", "function")]
     example = f"{name}({arguments}) -> real"
     suggestion = scope.problems.suggest(name, known)
     scope.problems.fail(UnknownFunction(call.function.span, name, example, suggestion, word_habit(name)))
@@ -293,7 +275,7 @@ def _function(scope: Scope, place: Place, call: syntax.Call) -> Expression:
 def _operands(scope: Scope, place: Place, call: syntax.Call, arity: int) -> tuple[Expression, ...]:
     name = call.function.text
     signature = f"{name}({', '.join('ab'[:arity])})"
-    no_names(scope, call, signature)
+    reductions.no_names(scope, call, signature)
     if len(call.arguments) != arity:
         expected = plural(arity, "argument")
         scope.problems.fail(WrongArity(call.span, name, expected, len(call.arguments), signature))

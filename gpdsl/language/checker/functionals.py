@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import read
-from gpdsl.language.checker.build import count, recorded
-from gpdsl.language.checker.group_reads import levels_of, read_at_level, refuse_without_level
+from gpdsl.language.checker.build import count, levels_of, read_at_level, recorded, refuse_without_level
 from gpdsl.language.checker.reductions import no_names
-from gpdsl.language.checker.roughness import roughness
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
 from gpdsl.language.errors.calls import LatentCalled, WrongArity
 from gpdsl.language.errors.functionals import (
@@ -29,24 +29,69 @@ from gpdsl.language.errors.functionals import (
     WrongShape,
 )
 from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
-from gpdsl.language.model import (
-    Axis,
-    Direction,
-    Fixed,
-    Functional,
-    IndexValue,
-    Kernel,
-    KernelCall,
-    KernelFormula,
-    KernelProduct,
-    KernelScale,
-    KernelSum,
-    Latent,
-    Read,
-    Whole,
-    same_axis,
-)
 from gpdsl.language.source import Span
+
+# How often a process with a given kernel can be differentiated (mean-square; Rasmussen and Williams 2006, 4.1.1).
+
+DERIVATIVES: Mapping[str, int] = MappingProxyType(
+    {"White": 0, "Matern12": 0, "ArcCosine": 0, "Coregion": 0, "Matern32": 1, "Matern52": 2}
+)
+"""Kernels whose processes have only so many derivatives; all others have every one."""
+
+_WHY = MappingProxyType(
+    {
+        "White": "white noise is nowhere continuous",
+        "Coregion": "a Coregion kernel compares levels, which are not points of a line",
+        "ArcCosine": "a covariance of threshold units has a kink where its two points meet",
+    }
+)
+
+Roughness = tuple[str, str, str]
+"""The kernel's name, why there is no derivative, and what to do."""
+
+
+def roughness(kernel: m.Kernel, order: int, along: frozenset[str] | None = None) -> Roughness | None:
+    """What keeps the process from having derivatives of this order, or None when it has them.
+
+    `along` are the arguments that it is differentiated along, all of them by default.
+    """
+    match kernel:
+        case m.KernelCall(on=on) | m.KernelFormula(on=on) if (
+            on and along is not None and along.isdisjoint(read.name for each in on for read in m.reads_of(each))
+        ):
+            return None
+        case m.KernelCall(name=name):
+            inner = (found for each in kernel.kernels if (found := roughness(each, order, along)) is not None)
+            return _of_family(name, order) or next(inner, None)
+        case m.KernelFormula(name=name, points=points):
+            return None if len(points) == 2 else _of_formula(name)
+        case m.KernelScale(kernel=inside):
+            return roughness(inside, order, along)
+        case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside):
+            return next((found for each in inside if (found := roughness(each, order, along)) is not None), None)
+    return None
+
+
+def _of_family(name: str, order: int) -> Roughness | None:
+    known = DERIVATIVES.get(name)
+    if known is None or known >= order:
+        return None
+    times = "once" if known == 1 else "twice"
+    why = _WHY.get(name) or (
+        "a process with this kernel has no derivative at all"
+        if known == 0
+        else f"a process with this kernel can be differentiated only {times}"
+    )
+    apart = "; put noise into the likelihood" if name == "White" else ""
+    return name, why, f"use a smoother kernel, such as `RBF` or `Matern52`{apart}"
+
+
+def _of_formula(name: str) -> Roughness:
+    why = "a formula in the distance may have a kink at distance zero, and none is ruled out"
+    return name, why, f"write the formula in the two points instead: `kernel {name}(a, b) = ...`"
+
+
+# What is asked of a latent besides its own value: `f(a)`, elsewhere; `D(f, x)`, a derivative; `integral(f, a, b)`.
 
 DERIVATIVE = "D"
 MAX_ORDER = 2
@@ -59,25 +104,25 @@ def is_derivative(scope: Scope, call: syntax.Call) -> bool:
     return call.function.text == DERIVATIVE and DERIVATIVE not in scope.sorts
 
 
-def at_other_inputs(scope: Scope, place: Place, call: syntax.Call) -> Read:
+def at_other_inputs(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
     """`f(a)`: the latent, every element of it, at another input."""
     own = scope.latents.get(call.function.text)
     if own is not None and own.over is not None:
         return _at_its_points(scope, place, call, own)
     latent = _latent(scope, place, call.function)
     refuse_without_level(scope, call.function)
-    functional = Functional(_points(scope, call, latent))
+    functional = m.Functional(_points(scope, call, latent))
     return recorded(scope, _everywhere(call.span, latent, functional))
 
 
-def elsewhere(scope: Scope, place: Place, formula: syntax.Elsewhere) -> Read:
+def elsewhere(scope: Scope, place: Place, formula: syntax.Elsewhere) -> m.Read:
     """`f[site](b)`: an element of a latent, at another input."""
     name = formula.element.identifier
     if scope.sort_of(name) != "latent":
         scope.problems.fail(LatentCalled(formula.span, name.text, SORTS[scope.sorts[name.text]]))
     latent = _latent(scope, place, name)
     value = read_at_level(scope, place, formula.element, latent.values)
-    if not isinstance(value, Read):
+    if not isinstance(value, m.Read):
         value = read(scope, place, formula.element, latent.values)
     own = len(latent.arguments) - levels_of(scope, latent)
     labels = (value.functional.at or latent.arguments)[own:]
@@ -85,23 +130,23 @@ def elsewhere(scope: Scope, place: Place, formula: syntax.Elsewhere) -> Read:
     wanted = replace(latent, arguments=latent.arguments[:own])
     points = _points(scope, syntax.Call(formula.span, name, arguments), wanted) or wanted.arguments
     at = (*points, *labels)
-    return recorded(scope, replace(value, functional=Functional(() if at == latent.arguments else at)))
+    return recorded(scope, replace(value, functional=m.Functional(() if at == latent.arguments else at)))
 
 
-def derivative(scope: Scope, place: Place, call: syntax.Call) -> Read:
+def derivative(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
     """`D(f, x)`, `D(f[p], x[1])`, `D(f(a), a[2])`, `D(f, x[1], x[2])`."""
     no_names(scope, call, _SIGNATURE)
     if not 2 <= len(call.arguments) <= 1 + MAX_ORDER:
         scope.problems.fail(WrongArity(call.span, DERIVATIVE, "2 or 3 arguments", len(call.arguments), _SIGNATURE))
     subject, *along = (each.value for each in call.arguments)
     value, latent = _subject(scope, place, subject, "`D` differentiates", _SIGNATURE, _CHAIN)
-    directions: list[Direction] = []
+    directions: list[m.Direction] = []
     axes = list(value.axes)
     for formula in along:
         with scope.problems.contained():
             direction, axis = _direction(scope, place, latent, value.functional.at or latent.arguments, formula)
             directions.append(direction)
-            axes += [axis] if axis is not None and not any(same_axis(axis, each) for each in axes) else []
+            axes += [axis] if axis is not None and not any(m.same_axis(axis, each) for each in axes) else []
     if len(directions) < len(along):
         scope.problems.give_up()
     _check_smooth(scope, call, latent, directions)
@@ -124,7 +169,7 @@ def is_integral(scope: Scope, call: syntax.Call) -> bool:
     return call.function.text == INTEGRAL and INTEGRAL not in scope.sorts
 
 
-def integral(scope: Scope, place: Place, call: syntax.Call) -> Read:
+def integral(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
     """`integral(f, a, b)`, `integral(f[p], 0, b)`: minus the one from `b` to `a`."""
     no_names(scope, call, _FROM_TO)
     if len(call.arguments) != 3:
@@ -135,10 +180,10 @@ def integral(scope: Scope, place: Place, call: syntax.Call) -> Read:
     if len(at) < len(ends):
         scope.problems.give_up()
     _check_integrable(scope, call, latent, value)
-    return recorded(scope, replace(value, span=call.span, functional=Functional(tuple(at), integrated=True)))
+    return recorded(scope, replace(value, span=call.span, functional=m.Functional(tuple(at), integrated=True)))
 
 
-def _end(scope: Scope, latent: Latent, formula: syntax.Formula) -> str | None:
+def _end(scope: Scope, latent: m.Latent, formula: syntax.Formula) -> str | None:
     """The name of an input, or a number as it is written; None after a mistake."""
     with scope.problems.contained():
         sign, inner = "", formula
@@ -162,7 +207,7 @@ def _end(scope: Scope, latent: Latent, formula: syntax.Formula) -> str | None:
     return None
 
 
-def _check_integrable(scope: Scope, call: syntax.Call, latent: Latent, value: Read) -> None:
+def _check_integrable(scope: Scope, call: syntax.Call, latent: m.Latent, value: m.Read) -> None:
     """A latent of one input that is taken at its own place, and a kernel whose integrals are known."""
     why, remedy = _unintegrable(latent.kernel), f"use a sum of {', '.join(f'`{each}`' for each in INTEGRABLE)}"
     if value.functional.at:
@@ -175,33 +220,33 @@ def _check_integrable(scope: Scope, call: syntax.Call, latent: Latent, value: Re
         scope.problems.fail(NotIntegrable(call.span, latent.name, why, remedy))
 
 
-def _unintegrable(kernel: Kernel) -> str:
+def _unintegrable(kernel: m.Kernel) -> str:
     """Why covariances of a kernel have no integrals in closed form; nothing where they have."""
     match kernel:
-        case KernelCall(name=name) if name not in INTEGRABLE:
+        case m.KernelCall(name=name) if name not in INTEGRABLE:
             return f"covariances of `{name}` are not integrated in closed form"
-        case KernelCall(on=on) if on:
+        case m.KernelCall(on=on) if on:
             return "its kernel sees another column than the one that is integrated over (`on`)"
-        case KernelScale(kernel=inside):
+        case m.KernelScale(kernel=inside):
             return _unintegrable(inside)
-        case KernelSum(terms=parts):
+        case m.KernelSum(terms=parts):
             return next((found for each in parts if (found := _unintegrable(each))), "")
-        case KernelProduct(factors=parts):
+        case m.KernelProduct(factors=parts):
             shown = [each for each in map(_plain, parts) if each is not None]
-            if len(shown) > 1 and not all(isinstance(e, KernelCall) and e.name in _POLYNOMIALS for e in shown):
+            if len(shown) > 1 and not all(isinstance(e, m.KernelCall) and e.name in _POLYNOMIALS for e in shown):
                 return "its kernel is a product, whose covariances are not integrated in closed form"
             return next((found for each in shown if (found := _unintegrable(each))), "")
-        case KernelFormula(name=name):
+        case m.KernelFormula(name=name):
             return f"covariances of the formula `{name}` are not integrated in closed form"
     return ""
 
 
-def _plain(kernel: Kernel) -> Kernel | None:
+def _plain(kernel: m.Kernel) -> m.Kernel | None:
     """A factor of a product without the numbers before it; None for a number alone."""
-    return kernel.kernel if isinstance(kernel, KernelScale) else kernel
+    return kernel.kernel if isinstance(kernel, m.KernelScale) else kernel
 
 
-def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: Latent) -> Read:
+def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: m.Latent) -> m.Read:
     """`f(node)` of a field over the points `node`: its values there, as `f` reads them."""
     given = [getattr(getattr(each.value, "identifier", None), "text", None) for each in call.arguments]
     if tuple(given) != field.arguments or any(getattr(each.value, "subscripts", None) for each in call.arguments):
@@ -211,7 +256,7 @@ def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: Latent)
     return recorded(scope, plain)
 
 
-def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
+def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> m.Latent:
     """The latent of this name, when it is one over inputs that can be read here."""
     if "latent" not in place.readable:
         advice = "use inputs, constants and parameters here"
@@ -230,13 +275,13 @@ def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> Latent:
     return latent
 
 
-def _everywhere(span: Span, latent: Latent, functional: Functional) -> Read:
+def _everywhere(span: Span, latent: m.Latent, functional: m.Functional) -> m.Read:
     """A read of every element."""
-    chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in latent.values)
-    return Read(span, latent.values, latent.name, chosen, functional)
+    chosen = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in latent.values)
+    return m.Read(span, latent.values, latent.name, chosen, functional)
 
 
-def _points(scope: Scope, call: syntax.Call, latent: Latent) -> tuple[str, ...]:
+def _points(scope: Scope, call: syntax.Call, latent: m.Latent) -> tuple[str, ...]:
     """The inputs that a latent is taken at, one per argument; none when they are its own.
 
     Indices among its arguments stay in their places: subscripts say at which of their values.
@@ -258,7 +303,7 @@ def _points(scope: Scope, call: syntax.Call, latent: Latent) -> tuple[str, ...]:
     return () if at == latent.arguments else at
 
 
-def _point(scope: Scope, latent: Latent, own: str, formula: syntax.Formula) -> str:
+def _point(scope: Scope, latent: m.Latent, own: str, formula: syntax.Formula) -> str:
     wanted = scope.inputs[own]
     if not isinstance(formula, syntax.Name) or formula.subscripts is not None:
         scope.problems.fail(NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
@@ -268,20 +313,20 @@ def _point(scope: Scope, latent: Latent, own: str, formula: syntax.Formula) -> s
             scope.problems.give_up()
         scope.problems.fail(NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
     given = scope.inputs[name.text]
-    alike = len(given.axes) == len(wanted.axes) and all(map(same_axis, given.axes, wanted.axes))
+    alike = len(given.axes) == len(wanted.axes) and all(map(m.same_axis, given.axes, wanted.axes))
     if not alike:
         shapes = _typed(given.axes), own, _typed(wanted.axes)
         scope.problems.fail(WrongShape(formula.span, latent.name, name.text, *shapes))
     return name.text
 
 
-def _typed(axes: tuple[Axis, ...]) -> str:
+def _typed(axes: tuple[m.Axis, ...]) -> str:
     return describe_axes(axes).strip("`") if axes else "real"
 
 
 def _subject(
     scope: Scope, place: Place, formula: syntax.Formula, does: str, example: str, remedy: str
-) -> tuple[Read, Latent]:
+) -> tuple[m.Read, m.Latent]:
     """The value that `D` differentiates or `integral` integrates."""
     match formula:
         case syntax.Elsewhere():
@@ -294,10 +339,10 @@ def _subject(
             if sort == "latent":
                 latent = _latent(scope, place, name)
                 if isinstance(formula, syntax.Call):
-                    functional = Functional(_points(scope, formula, latent))
+                    functional = m.Functional(_points(scope, formula, latent))
                     return _everywhere(formula.span, latent, functional), latent
                 at_level = read_at_level(scope, place, formula, latent.values)
-                return at_level if isinstance(at_level, Read) else read(scope, place, formula, latent.values), latent
+                return at_level if isinstance(at_level, m.Read) else read(scope, place, formula, latent.values), latent
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
                 scope.problems.fail(NotALatent(formula.span, what, _known(scope), does, example, remedy))
@@ -310,8 +355,8 @@ def _known(scope: Scope) -> str:
 
 
 def _direction(
-    scope: Scope, place: Place, latent: Latent, arguments: tuple[str, ...], formula: syntax.Formula
-) -> tuple[Direction, Axis | None]:
+    scope: Scope, place: Place, latent: m.Latent, arguments: tuple[str, ...], formula: syntax.Formula
+) -> tuple[m.Direction, m.Axis | None]:
     """One direction, and the axis along which it varies when the column is given by an index."""
     known = [each for each in arguments if each in scope.inputs]
     if not isinstance(formula, syntax.Name) or formula.identifier.text not in known:
@@ -329,18 +374,18 @@ def _direction(
     checked = read(scope, replace(place, whole=False), formula, axes)
     match checked.subscripts:
         case ():
-            return Direction(position, 1), None
-        case (Fixed(position=number),):
-            return Direction(position, number), None
-        case (IndexValue() as index,):
-            return Direction(position, index), checked.axes[0]
+            return m.Direction(position, 1), None
+        case (m.Fixed(position=number),):
+            return m.Direction(position, number), None
+        case (m.IndexValue() as index,):
+            return m.Direction(position, index), checked.axes[0]
     remedy = (
         f"choose one: `D({latent.name}, {name}[1])`; or name the columns: `index d in 1..3`, `input {name} : real[d]`"
     )
     return scope.problems.fail(WrongColumn(formula.span, name, _typed(axes), remedy))
 
 
-def _check_smooth(scope: Scope, call: syntax.Call, latent: Latent, directions: Sequence[Direction]) -> None:
+def _check_smooth(scope: Scope, call: syntax.Call, latent: m.Latent, directions: Sequence[m.Direction]) -> None:
     along = frozenset(latent.arguments[each.argument] for each in directions)
     found = roughness(latent.kernel, len(directions), along)
     if found is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import fact_of, match_arguments, remember
@@ -20,22 +21,10 @@ from gpdsl.language.errors.axes import PassedAxes
 from gpdsl.language.errors.calls import MissingArgument, UnknownType
 from gpdsl.language.errors.definitions import CallsItself, CallsTooDeep, CallsTooMany, InsideCall
 from gpdsl.language.errors.names import DeclaredTwice, ShadowsBuiltin
-from gpdsl.language.model import (
-    Axis,
-    Expression,
-    External,
-    ExternalArgument,
-    ExternalCall,
-    ExternalLikelihood,
-    Function,
-    FunctionCall,
-    Local,
-    same_axis,
-)
 from gpdsl.language.source import MAX_EXPANDED, MAX_FUNCTION_DEPTH
 from gpdsl.language.vocabulary import BUILTINS
 
-Check = Callable[[Scope, Place, syntax.Formula], Expression]
+Check = Callable[[Scope, Place, syntax.Formula], m.Expression]
 Statement = syntax.FunctionStatement | syntax.DensityStatement
 
 _CALL_DEPTH = 2
@@ -57,21 +46,21 @@ def check_functions(scope: Scope, statements: Sequence[syntax.FunctionStatement]
     for name in _in_order(scope, by_name):
         statement = by_name[name]
         with scope.problems.contained():
-            body = check_formula(scope, statement, _words(statement.arguments), check)
+            body = check_formula(scope, statement, texts_of(statement.arguments), check)
             scope.formulas[name] = statement
-            scope.functions[name] = Function(
-                name, statement.name.span, _words(statement.arguments), _words(statement.parameters), body
+            scope.functions[name] = m.Function(
+                name, statement.name.span, texts_of(statement.arguments), texts_of(statement.parameters), body
             )
             continue
         scope.lost.add(name)
 
 
-def check_formula(scope: Scope, statement: Statement, arguments: tuple[str, ...], check: Check) -> Expression:
+def check_formula(scope: Scope, statement: Statement, arguments: tuple[str, ...], check: Check) -> m.Expression:
     """The body of a definition with its arguments as `Local`; what is wrong with it whatever is passed is said here."""
     _check_arguments(scope, statement)
     name = statement.name.text
     sort = "density" if isinstance(statement, syntax.DensityStatement) else "function"
-    locals_ = {each: Local(statement.name.span, (), each) for each in (*arguments, *_words(statement.parameters))}
+    locals_ = {each: m.Local(statement.name.span, (), each) for each in (*arguments, *texts_of(statement.parameters))}
     left = Left(sort, name, f"{sort} {name}")
     body = check(
         scope, Place(f"`{sort} {name}`", READABLE, left, NOTHING, local=locals_, generic=True), statement.value
@@ -81,7 +70,8 @@ def check_formula(scope: Scope, statement: Statement, arguments: tuple[str, ...]
     return body
 
 
-def _words(names: Iterable[syntax.Identifier]) -> tuple[str, ...]:
+def texts_of(names: Iterable[syntax.Identifier]) -> tuple[str, ...]:
+    """Names as they are written."""
     return tuple(each.text for each in names)
 
 
@@ -147,7 +137,7 @@ def nodes(formula: syntax.Node) -> Iterator[syntax.Node]:
 # --- calls ------------------------------------------------------------------------------------------------------
 
 
-def function_call(scope: Scope, place: Place, call: syntax.Call, check: Check) -> Expression:
+def function_call(scope: Scope, place: Place, call: syntax.Call, check: Check) -> m.Expression:
     """A call of a function of the file, its formula written out with these arguments."""
     name = call.function.text
     if name not in scope.formulas:
@@ -158,19 +148,19 @@ def function_call(scope: Scope, place: Place, call: syntax.Call, check: Check) -
     values = tuple(value for value, _ in arguments.values())
     fact = fact_of(scope, body)
     return remember(
-        scope, FunctionCall(call.span, body.axes, name, values, body), replace(fact, depth=fact.depth + _CALL_DEPTH)
+        scope, m.FunctionCall(call.span, body.axes, name, values, body), replace(fact, depth=fact.depth + _CALL_DEPTH)
     )
 
 
 def passed_arguments(
     scope: Scope, place: Place, call: syntax.Call, statement: Statement, check: Check
-) -> dict[str, tuple[Expression, Passed]]:
+) -> dict[str, tuple[m.Expression, Passed]]:
     """What each argument stands for in one call; those after `;` are the model's own quantities unless given."""
-    name, required = call.function.text, _words(statement.arguments)
-    names = (*required, *_words(statement.parameters))
+    name, required = call.function.text, texts_of(statement.arguments)
+    names = (*required, *texts_of(statement.parameters))
     signature = _signature(statement)
     matched = match_arguments(scope, call, names, signature, required=required)
-    found: dict[str, tuple[Expression, Passed]] = {}
+    found: dict[str, tuple[m.Expression, Passed]] = {}
     for each in names:
         with scope.problems.contained():
             if each in matched:
@@ -186,8 +176,8 @@ def passed_arguments(
 
 
 def _signature(statement: Statement) -> str:
-    shown = ", ".join(_words(statement.arguments))
-    parameters = ", ".join(_words(statement.parameters))
+    shown = ", ".join(texts_of(statement.arguments))
+    parameters = ", ".join(texts_of(statement.parameters))
     return f"{statement.name.text}({shown}{'; ' if parameters else ''}{parameters})"
 
 
@@ -210,9 +200,9 @@ def expand(
     place: Place,
     call: syntax.Call,
     statement: Statement,
-    arguments: Mapping[str, tuple[Expression, Passed]],
+    arguments: Mapping[str, tuple[m.Expression, Passed]],
     check: Check,
-) -> Expression:
+) -> m.Expression:
     """The formula of a definition with these arguments in it. Mistakes inside point at the call."""
     inner = Place(
         f"`{statement.name.text}`",
@@ -227,7 +217,7 @@ def expand(
     if scope.expanded > MAX_EXPANDED:
         scope.problems.give_up()  # said once; going on would cost what the limit is there to prevent
     before = len(scope.problems.mistakes)
-    body: Expression | None = None
+    body: m.Expression | None = None
     with scope.problems.contained():
         body = check(scope, inner, statement.value)
     if body is None:
@@ -248,7 +238,7 @@ def _blame_call(scope: Scope, call: syntax.Call, statement: Statement, before: i
     scope.problems.give_up()
 
 
-def _check_growth(scope: Scope, call: syntax.Call, body: Expression) -> None:
+def _check_growth(scope: Scope, call: syntax.Call, body: m.Expression) -> None:
     fact = fact_of(scope, body)
     if fact.depth > 2 * MAX_FUNCTION_DEPTH:
         scope.problems.fail(CallsTooDeep(call.span, call.function.text, 2 * MAX_FUNCTION_DEPTH))
@@ -259,7 +249,7 @@ def _check_growth(scope: Scope, call: syntax.Call, body: Expression) -> None:
 
 # Opaque functions: their declaration, and calls that pass whole arrays of the declared dimensions.
 
-CheckAll = Callable[..., tuple[Expression, ...]]
+CheckAll = Callable[..., tuple[m.Expression, ...]]
 
 
 def check_external(scope: Scope, statement: syntax.ExternalStatement) -> None:
@@ -267,7 +257,7 @@ def check_external(scope: Scope, statement: syntax.ExternalStatement) -> None:
     arguments = _declared(scope, statement.arguments)
     result = _dimensions(scope, statement.name, statement.result, "the result of an external")
     name = statement.name
-    scope.externals[name.text] = External(name.text, name.span, arguments, result)
+    scope.externals[name.text] = m.External(name.text, name.span, arguments, result)
 
 
 def check_likelihood(scope: Scope, statement: syntax.ExternalLikelihoodStatement) -> None:
@@ -275,27 +265,27 @@ def check_likelihood(scope: Scope, statement: syntax.ExternalLikelihoodStatement
     everything = _declared(scope, (*statement.observed, *statement.arguments))
     observed, arguments = everything[: len(statement.observed)], everything[len(statement.observed) :]
     name = statement.name
-    scope.likelihoods[name.text] = ExternalLikelihood(name.text, name.span, observed, arguments)
+    scope.likelihoods[name.text] = m.ExternalLikelihood(name.text, name.span, observed, arguments)
 
 
-def _declared(scope: Scope, passed: tuple[syntax.Passed, ...]) -> tuple[ExternalArgument, ...]:
+def _declared(scope: Scope, passed: tuple[syntax.Passed, ...]) -> tuple[m.ExternalArgument, ...]:
     seen: dict[str, str] = {}
     for each in passed:
         if each.name.text in seen:
             scope.problems.fail(DeclaredTwice(each.name.span, each.name.text, seen[each.name.text]))
         seen[each.name.text] = scope.line(each.name.span, each.name.span)
     words = "an argument of an external"
-    return tuple(ExternalArgument(each.name.text, _dimensions(scope, each.name, each.type, words)) for each in passed)
+    return tuple(m.ExternalArgument(each.name.text, _dimensions(scope, each.name, each.type, words)) for each in passed)
 
 
-def _dimensions(scope: Scope, name: syntax.Identifier, kind: syntax.Type, words: str) -> tuple[Axis, ...]:
+def _dimensions(scope: Scope, name: syntax.Identifier, kind: syntax.Type, words: str) -> tuple[m.Axis, ...]:
     if kind.word.text != "real":
         suggestion = scope.problems.suggest(kind.word.text, ["real"])
         scope.problems.fail(UnknownType(kind.word.span, kind.word.text, words, "`real` or `real[...]`", suggestion))
     return declared_axes(scope, name, (), kind.sizes)
 
 
-def external_call(scope: Scope, place: Place, call: syntax.Call, check_all: CheckAll) -> Expression:
+def external_call(scope: Scope, place: Place, call: syntax.Call, check_all: CheckAll) -> m.Expression:
     """A call whose result takes the declared axes; a bare size takes the index of an argument of that size."""
     name = call.function.text
     if name not in scope.externals:
@@ -305,12 +295,12 @@ def external_call(scope: Scope, place: Place, call: syntax.Call, check_all: Chec
     passed = tuple(axis for argument in arguments for axis in argument.axes)
     axes = tuple(_adopt(axis, passed) for axis in external.result)
     terms = 1 + sum(fact_of(scope, each).terms for each in arguments)
-    return remember(scope, ExternalCall(call.span, axes, name, arguments), Fact(terms=terms))
+    return remember(scope, m.ExternalCall(call.span, axes, name, arguments), Fact(terms=terms))
 
 
 def external_arguments(
-    scope: Scope, place: Place, call: syntax.Call, declared: tuple[ExternalArgument, ...], check_all: CheckAll
-) -> tuple[Expression, ...]:
+    scope: Scope, place: Place, call: syntax.Call, declared: tuple[m.ExternalArgument, ...], check_all: CheckAll
+) -> tuple[m.Expression, ...]:
     """The arguments in declared order, each with exactly the declared dimensions."""
     name = call.function.text
     names = [each.name for each in declared]
@@ -330,13 +320,13 @@ def external_arguments(
     return arguments if not wrong else scope.problems.give_up()
 
 
-def same_dimensions(given: tuple[Axis, ...], expected: tuple[Axis, ...]) -> bool:
+def same_dimensions(given: tuple[m.Axis, ...], expected: tuple[m.Axis, ...]) -> bool:
     """Whether axes agree one by one, in order."""
-    return len(given) == len(expected) and all(same_axis(a, b) for a, b in zip(given, expected, strict=True))
+    return len(given) == len(expected) and all(m.same_axis(a, b) for a, b in zip(given, expected, strict=True))
 
 
-def _adopt(axis: Axis, passed: tuple[Axis, ...]) -> Axis:
+def _adopt(axis: m.Axis, passed: tuple[m.Axis, ...]) -> m.Axis:
     if axis.name is not None:
         return axis
-    candidates = {each.name: each for each in passed if each.name is not None and same_axis(each, axis)}
+    candidates = {each.name: each for each in passed if each.name is not None and m.same_axis(each, axis)}
     return next(iter(candidates.values())) if len(candidates) == 1 else axis

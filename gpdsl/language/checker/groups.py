@@ -10,33 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
-from gpdsl.language.checker.build import number, operation
+from gpdsl.language.checker.build import number, operation, over_levels
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.functions import nodes
-from gpdsl.language.checker.group_reads import over_levels
 from gpdsl.language.checker.scope import ByGroup, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.functionals import KernelByLevel, LabelInKernel, PriorOfLevels
-from gpdsl.language.model import (
-    Axis,
-    Case,
-    Expression,
-    Guard,
-    IndexValue,
-    Kernel,
-    KernelCall,
-    KernelFormula,
-    KernelProduct,
-    KernelScale,
-    KernelSum,
-    Latent,
-    Let,
-    Operation,
-    Param,
-    Read,
-    Whole,
-    parts,
-)
 from gpdsl.language.source import Span
 
 SAME = "Same"
@@ -52,7 +32,7 @@ _IN_PRIOR = frozenset({"const", "param", "input"})
 # --- declarations -----------------------------------------------------------------------------------------------
 
 
-def is_inferred(scope: Scope, param: Param, call: syntax.Formula | None) -> bool:
+def is_inferred(scope: Scope, param: m.Param, call: syntax.Formula | None) -> bool:
     """Whether a parameter of levels has a prior that makes it a latent."""
     if not isinstance(call, syntax.Call) or not over_levels(scope, param.axes) or param.fixed:
         return False
@@ -76,17 +56,17 @@ def check_levels(scope: Scope, statement: syntax.ParamStatement) -> None:
     mean, sd = (prior.arguments[key] for key in list(prior.arguments)[:2])
     arguments = tuple(scope.labels[str(axis.name)] for axis in levels)
     variance = operation(scope, place, call.span, "^", (sd, number(scope, call.span, 2, "2")))
-    kernel = KernelScale(call.span, variance, KernelCall(call.span, SAME, {}))
+    kernel = m.KernelScale(call.span, variance, m.KernelCall(call.span, SAME, {}))
     scope.params.pop(name)
     log = prior.name == "LogNormal"
     latent = _free_name(scope, f"log_{name}") if log else name
-    scope.latents[latent] = Latent(latent, param.span, own, arguments, mean, kernel)
+    scope.latents[latent] = m.Latent(latent, param.span, own, arguments, mean, kernel)
     scope.sorts[latent] = "latent"
     scope.by_group[name] = scope.by_group[latent] = ByGroup(param.axes, latent, False)
     if log:
-        value = Operation(param.span, own, "exp", (all_elements(param.span, latent, own),))
-        guards = tuple(Guard(axis.name or "") for axis in own)
-        scope.lets[name] = Let(name, param.span, own, (Case(guards, value, param.span),))
+        value = m.Operation(param.span, own, "exp", (all_elements(param.span, latent, own),))
+        guards = tuple(m.Guard(axis.name or "") for axis in own)
+        scope.lets[name] = m.Let(name, param.span, own, (m.Case(guards, value, param.span),))
         scope.sorts[name] = "let"
         scope.by_group[name] = ByGroup(param.axes, latent, True)
 
@@ -95,7 +75,7 @@ def _free_name(scope: Scope, name: str) -> str:
     return _free_name(scope, f"{name}_") if name in scope.sorts else name
 
 
-def refuse_learnt(scope: Scope, call: syntax.Call, param: Param) -> None:
+def refuse_learnt(scope: Scope, call: syntax.Call, param: m.Param) -> None:
     """A prior of levels that are estimated, with parameters that are learnt."""
     read = (each for each in nodes(call) if isinstance(each, syntax.Name) and each.identifier.text in scope.params)
     learnt = next((each for each in read if not scope.params[each.identifier.text].fixed), None)
@@ -103,71 +83,71 @@ def refuse_learnt(scope: Scope, call: syntax.Call, param: Param) -> None:
         scope.problems.fail(PriorOfLevels(learnt.span, param.name, scope.quote(call.span)))
 
 
-def latent_of_levels(scope: Scope, latent: Latent, axes: Sequence[Axis], columns: tuple[Read, ...]) -> Latent:
+def latent_of_levels(scope: Scope, latent: m.Latent, axes: Sequence[m.Axis], columns: tuple[m.Read, ...]) -> m.Latent:
     """`latent f[s](x)`: independent at different levels of `s`; `columns` are the whole arguments."""
     labels = tuple(scope.labels[str(axis.name)] for axis in over_levels(scope, axes))
     span = latent.kernel.span
-    apart = [KernelCall(span, SAME, {}, (), (Read(span, (), name),)) for name in labels]
-    kernel = KernelProduct(span, (seeing(latent.kernel, columns), *apart))
+    apart = [m.KernelCall(span, SAME, {}, (), (m.Read(span, (), name),)) for name in labels]
+    kernel = m.KernelProduct(span, (seeing(latent.kernel, columns), *apart))
     scope.by_group[latent.name] = ByGroup(tuple(axes), latent.name, False)
     return replace(latent, arguments=(*latent.arguments, *labels), kernel=kernel)
 
 
-def all_elements(span: Span, name: str, axes: tuple[Axis, ...]) -> Read:
+def all_elements(span: Span, name: str, axes: tuple[m.Axis, ...]) -> m.Read:
     """All elements of a quantity."""
-    chosen = tuple(IndexValue(axis.name) if axis.name is not None else Whole(axis) for axis in axes)
-    return Read(span, axes, name, chosen)
+    chosen = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in axes)
+    return m.Read(span, axes, name, chosen)
 
 
-def seeing(kernel: Kernel, columns: tuple[Expression, ...]) -> Kernel:
+def seeing(kernel: m.Kernel, columns: tuple[m.Expression, ...]) -> m.Kernel:
     """The kernel with these columns wherever it sees all of them."""
     match kernel:
-        case KernelCall(name="Patch"):
+        case m.KernelCall(name="Patch"):
             return kernel if kernel.on else replace(kernel, on=columns)
-        case KernelCall(kernels=inside):
+        case m.KernelCall(kernels=inside):
             seen = tuple(seeing(each, columns) for each in inside)
             return replace(kernel, kernels=seen, on=kernel.on or columns)
-        case KernelFormula():
+        case m.KernelFormula():
             return kernel if kernel.on else replace(kernel, on=columns)
-        case KernelScale(kernel=inner):
+        case m.KernelScale(kernel=inner):
             return replace(kernel, kernel=seeing(inner, columns))
-        case KernelSum(terms=inside):
+        case m.KernelSum(terms=inside):
             return replace(kernel, terms=tuple(seeing(each, columns) for each in inside))
-        case KernelProduct(factors=inside):
+        case m.KernelProduct(factors=inside):
             return replace(kernel, factors=tuple(seeing(each, columns) for each in inside))
     return kernel
 
 
-def check_labels_seen(scope: Scope, latent: Latent) -> None:
+def check_labels_seen(scope: Scope, latent: m.Latent) -> None:
     """No kernel takes levels for numbers."""
     for call, name in _seen(latent.kernel, latent.arguments):
         if name in scope.inputs and scope.inputs[name].label is not None and call[1] not in LEVELS:
             scope.problems.fail(LabelInKernel(call[0], call[1], name, latent.name))
 
 
-def _seen(kernel: Kernel, arguments: tuple[str, ...]) -> list[tuple[tuple[Span, str], str]]:
+def _seen(kernel: m.Kernel, arguments: tuple[str, ...]) -> list[tuple[tuple[Span, str], str]]:
     """Which kernel, by place and name, sees which input."""
     match kernel:
-        case KernelCall(kernels=inside) if inside:
+        case m.KernelCall(kernels=inside) if inside:
             return [each for part in inside for each in _seen(part, arguments)]
-        case KernelFormula(levels=levels, on=on) if levels:
+        case m.KernelFormula(levels=levels, on=on) if levels:
             return _seen(replace(kernel, levels=(), on=on[:-1]), arguments)
-        case KernelCall(name=name) | KernelFormula(name=name):
+        case m.KernelCall(name=name) | m.KernelFormula(name=name):
             names = [each.name for one in kernel.on for each in _reads(one)] if kernel.on else arguments
             return [((kernel.span, name), each) for each in names]
-        case KernelScale(kernel=inner):
+        case m.KernelScale(kernel=inner):
             return _seen(inner, arguments)
-        case KernelSum(terms=inside) | KernelProduct(factors=inside):
+        case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside):
             return [each for part in inside for each in _seen(part, arguments)]
     return []
 
 
-def _reads(expression: Expression) -> list[Read]:
-    found = [each for part in parts(expression) for each in _reads(part)]
-    return [expression, *found] if isinstance(expression, Read) else found
+def _reads(expression: m.Expression) -> list[m.Read]:
+    found = [each for part in m.parts(expression) for each in _reads(part)]
+    return [expression, *found] if isinstance(expression, m.Read) else found
 
 
-def refuse_levels_in_kernel(scope: Scope, formula: syntax.Formula, name: str, axes: Sequence[Axis]) -> None:
+def refuse_levels_in_kernel(scope: Scope, formula: syntax.Formula, name: str, axes: Sequence[m.Axis]) -> None:
     """`tau[s]` in the kernel of `f[s]`."""
     levels = {str(axis.name) for axis in over_levels(scope, axes)}
     for each in nodes(formula):

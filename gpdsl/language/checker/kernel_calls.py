@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import carrier, contains
 from gpdsl.language.checker.build import fact_of, match_arguments, number
 from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
+from gpdsl.language.distributions import KernelFamily, Parameter, signature
 from gpdsl.language.errors.axes import KernelAxis, SeveralAxes
 from gpdsl.language.errors.calls import NotWhole
 from gpdsl.language.errors.functionals import NoColumnsOfPoints
@@ -22,18 +24,8 @@ from gpdsl.language.errors.kernels import (
     NotAPlainColumn,
     OneColumnNeeded,
 )
-from gpdsl.language.model import (
-    Axis,
-    Expression,
-    Fixed,
-    Kernel,
-    KernelCall,
-    Read,
-    reads_of,
-    same_axis,
-)
 from gpdsl.language.source import MAX_AXIS
-from gpdsl.language.vocabulary import KERNELS, KernelFamily, Parameter, signature
+from gpdsl.language.vocabulary import KERNELS
 
 # What a covariance function is over: the columns of its input, and those that `on = ...` makes of them.
 
@@ -51,13 +43,13 @@ class Domain:
     indices among the arguments.
     """
 
-    axes: tuple[Axis, ...]
-    input_axis: Axis | None
+    axes: tuple[m.Axis, ...]
+    input_axis: m.Axis | None
     arguments: tuple[str, ...] = ()
     latent: str = "this latent"
     patches: str = ""
-    over: Axis | None = None
-    levels: tuple[Axis, ...] = ()
+    over: m.Axis | None = None
+    levels: tuple[m.Axis, ...] = ()
 
     def describe(self) -> str:
         """How a message names the input."""
@@ -73,7 +65,7 @@ class Domain:
         return ", or ".join(found)
 
 
-def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
+def argument_axes(scope: Scope, name: str) -> tuple[m.Axis, ...]:
     """The axes of what a latent is a function of, at one point. Gives up when that could not be checked itself."""
     if name in scope.consts:
         return scope.consts[name].axes[1:]
@@ -87,14 +79,14 @@ def argument_axes(scope: Scope, name: str) -> tuple[Axis, ...]:
 
 def selected(
     scope: Scope, place: Place, formula: syntax.Formula, domain: Domain
-) -> tuple[tuple[Expression, ...], Domain]:
+) -> tuple[tuple[m.Expression, ...], Domain]:
     """The expressions of `on = ...`, and the domain of a kernel that sees those."""
     if domain.patches:
         scope.problems.fail(NoInputsHere(formula.span, domain.patches))
     if domain.over is not None:
         scope.problems.fail(NoColumnsOfPoints(formula.span, domain.latent))
     items = formula.items if isinstance(formula, syntax.Array) else (formula,)
-    chosen: list[Expression] = []
+    chosen: list[m.Expression] = []
     for item in items:
         with scope.problems.contained():
             chosen.append(_column(scope, place, item, domain))
@@ -103,39 +95,43 @@ def selected(
     return tuple(chosen), replace(domain, input_axis=columns_axis(chosen, domain))
 
 
-def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> Expression:
+def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> m.Expression:
     sorts = {scope.sorts[name] for name in domain.arguments if name in scope.sorts}
     readable = frozenset({*_KNOWN, *sorts, "input", "row"})
     inner = replace(place, words="`on`", readable=readable, columns=frozenset(domain.arguments))
     checked = check_expression(scope, inner, formula)
-    for each in reads_of(checked):
+    for each in m.reads_of(checked):
         if scope.sorts.get(each.name) not in _KNOWN and each.name not in domain.arguments:
             arguments = ", ".join(f"`{name}`" for name in domain.arguments)
             sort = SORTS[scope.sorts[each.name]]
             scope.problems.fail(NotAnArgument(each.span, each.name, sort, domain.latent, arguments))
-    own = _own_axes(checked, domain)
+    own = own_axes(checked, domain)
     if len(own) > 1:
         axes = ", ".join(axis.describe() for axis in own)
         scope.problems.fail(SeveralAxes(formula.span, scope.quote(formula.span).strip("`"), axes, _FLAT))
     return checked
 
 
-def _own_axes(expression: Expression, domain: Domain) -> tuple[Axis, ...]:
-    """The axes of a column expression that are not those of the latent: its columns."""
+def own_axes(expression: m.Expression, domain: Domain) -> tuple[m.Axis, ...]:
+    """The axes of an expression that are not those of the latent: its columns."""
     return tuple(axis for axis in expression.axes if not contains(domain.axes, axis))
 
 
-def columns_axis(chosen: Sequence[Expression], domain: Domain) -> Axis | None:
+def columns_axis(chosen: Sequence[m.Expression], domain: Domain) -> m.Axis | None:
     """The axis of all chosen columns side by side; None when they are one."""
-    axes = [_own_axes(each, domain) for each in chosen]
+    return side_by_side([own_axes(each, domain) for each in chosen])
+
+
+def side_by_side(axes: Sequence[tuple[m.Axis, ...]]) -> m.Axis | None:
+    """The axis of all columns of several quantities, each with its own axis of them or none; None when it is one."""
     if len(axes) == 1:
         return axes[0][0] if axes[0] else None
     sizes = [each[0].size if each else 1 for each in axes]
     total = sum(size for size in sizes if size is not None)
-    return Axis(None, dimension="columns") if None in sizes else Axis(None, size=total)
+    return m.Axis(None, dimension="columns") if None in sizes else m.Axis(None, size=total)
 
 
-CheckKernel = Callable[[Scope, Place, syntax.Formula, Domain], Kernel]
+CheckKernel = Callable[[Scope, Place, syntax.Formula, Domain], m.Kernel]
 _EXAMPLES = {
     "SpectralMixture": "SpectralMixture(w, mu, s)` with `index q in 1..3` and `param w[q] : positive",
     "Coregion": "Coregion(W, kappa, on = task)` with `param W[t, r] : real`, `param kappa[t] : positive",
@@ -153,10 +149,10 @@ class _Call:
     call: syntax.Call
     family: KernelFamily
     domain: Domain
-    arrays: dict[str, Axis] = field(default_factory=dict)
+    arrays: dict[str, m.Axis] = field(default_factory=dict)
 
 
-def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, check_kernel: CheckKernel) -> Kernel:
+def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, check_kernel: CheckKernel) -> m.Kernel:
     """A call of a kernel of the table; `check_kernel` checks the kernels among its arguments."""
     family = KERNELS[call.function.text]
     names = [each.name for each in family.parameters]
@@ -167,9 +163,9 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
         _require_one_column(scope, call, on, seen)
     told = _levels_told(scope, family, on) if family.name == "Coregion" else {}
     this = _Call(scope, place, call, family, seen, told)
-    arguments: dict[str, Expression] = {}
+    arguments: dict[str, m.Expression] = {}
     sizes: dict[str, tuple[int, ...]] = {}
-    kernels: list[Kernel] = []
+    kernels: list[m.Kernel] = []
     left_out = [each.name for each in family.parameters if each.optional and each.name not in matched]
     for parameter in family.parameters:
         given = matched.get(parameter.name)
@@ -187,10 +183,10 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
                 kernels.append(check_kernel(scope, place, matched[parameter.name], inner))
     if len(arguments) + len(sizes) + len(kernels) + len(left_out) < len(names):
         scope.problems.give_up()
-    return KernelCall(call.span, family.name, arguments, tuple(kernels), on, sizes)
+    return m.KernelCall(call.span, family.name, arguments, tuple(kernels), on, sizes)
 
 
-def _levels_told(scope: Scope, family: KernelFamily, on: tuple[Expression, ...]) -> dict[str, Axis]:
+def _levels_told(scope: Scope, family: KernelFamily, on: tuple[m.Expression, ...]) -> dict[str, m.Axis]:
     """The axis of the levels that a kernel compares, where these are the values of an index."""
     words = [each.array[0] for each in family.parameters if each.array]
     index = scope.indices.get(getattr(on[0], "name", "")) if on else None
@@ -205,7 +201,7 @@ def whole(scope: Scope, formula: syntax.Formula, what: str, smallest: int, large
     return value
 
 
-def _require_one_column(scope: Scope, call: syntax.Call, on: tuple[Expression, ...], domain: Domain) -> None:
+def _require_one_column(scope: Scope, call: syntax.Call, on: tuple[m.Expression, ...], domain: Domain) -> None:
     name = call.function.text
     if domain.input_axis is not None:
         example = _EXAMPLES[name]
@@ -213,12 +209,12 @@ def _require_one_column(scope: Scope, call: syntax.Call, on: tuple[Expression, .
     if name == "Coregion":
         sources = on or ()
         for each in sources:
-            plain = isinstance(each, Read) and all(isinstance(s, Fixed) for s in each.subscripts)
+            plain = isinstance(each, m.Read) and all(isinstance(s, m.Fixed) for s in each.subscripts)
             if not plain or scope.sorts.get(getattr(each, "name", "")) not in ("input", "index"):
                 scope.problems.fail(NotAPlainColumn(each.span))
 
 
-def _number(this: _Call, parameter: Parameter, formula: syntax.Formula | None) -> Expression:
+def _number(this: _Call, parameter: Parameter, formula: syntax.Formula | None) -> m.Expression:
     scope, call = this.scope, this.call
     what = f"`{parameter.name}` of `{call.function.text}`"
     if formula is None:
@@ -237,7 +233,7 @@ def _number(this: _Call, parameter: Parameter, formula: syntax.Formula | None) -
     return checked
 
 
-def fit_argument(scope: Scope, checked: Expression, domain: Domain, *, vector: bool) -> None:
+def fit_argument(scope: Scope, checked: m.Expression, domain: Domain, *, vector: bool) -> None:
     """A number may vary along the latent's axes, and a vector one along the columns too."""
     allowed = domain.axes
     if vector and domain.input_axis is not None:
@@ -256,7 +252,7 @@ def fit_argument(scope: Scope, checked: Expression, domain: Domain, *, vector: b
             )
 
 
-def _fit_array(this: _Call, parameter: Parameter, checked: Expression) -> None:
+def _fit_array(this: _Call, parameter: Parameter, checked: m.Expression) -> None:
     """Each word of `parameter.array` is one axis, in this order, the same in all arguments of the call."""
     own = [axis for axis in checked.axes if not contains(this.domain.axes, axis)]
     words = list(parameter.array)
@@ -265,7 +261,7 @@ def _fit_array(this: _Call, parameter: Parameter, checked: Expression) -> None:
     fits = len(own) == len(words)
     for word, axis in zip(words, own, strict=False):
         expected = this.domain.input_axis if word == "columns" else this.arrays.setdefault(word, axis)
-        fits = fits and expected is not None and same_axis(expected, axis)
+        fits = fits and expected is not None and m.same_axis(expected, axis)
     if not fits:
         names = [this.arrays[w].describe() if w in this.arrays else w for w in parameter.array if w != "columns"]
         expected_words = f"the axes `{', '.join(names)}`" if len(names) > 1 else f"one axis, `{names[0]}`"
@@ -311,5 +307,5 @@ def _images(this: _Call, sizes: dict[str, tuple[int, ...]], weights: syntax.Form
         remedy = f"declare `index p in 1..{count}` and `param w[p] : real = 1`, and write `weights = w`"
         scope.problems.fail(BadImage(weights.span, why, remedy))
     area = rows * columns
-    axis = Axis(None, size=area) if area > 1 else None
+    axis = m.Axis(None, size=area) if area > 1 else None
     return replace(domain, input_axis=axis, patches=call.function.text)

@@ -9,13 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import alike, carrier, contains
 from gpdsl.language.checker.build import match_arguments, remember
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.facts import Fact
+from gpdsl.language.checker.functions import texts_of
 from gpdsl.language.checker.groups import all_elements
-from gpdsl.language.checker.kernel_calls import ON, Domain, argument_axes, columns_axis, fit_argument, selected
+from gpdsl.language.checker.kernel_calls import (
+    ON,
+    Domain,
+    argument_axes,
+    columns_axis,
+    fit_argument,
+    own_axes,
+    selected,
+)
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import KernelAxis
 from gpdsl.language.errors.kernels import (
@@ -29,23 +39,12 @@ from gpdsl.language.errors.kernels import (
     VectorInDistance,
     WrittenForOneColumn,
 )
-from gpdsl.language.model import (
-    Axis,
-    Expression,
-    Kernel,
-    KernelDefinition,
-    KernelFormula,
-    Local,
-    Read,
-    Whole,
-    same_axis,
-)
 from gpdsl.language.vocabulary import REDUCTIONS
 
-COLUMNS = Axis(None, dimension="columns")
+COLUMNS = m.Axis(None, dimension="columns")
 """The axis of a point in a definition that is checked before it is known over which input it will be called."""
 
-LEVELS = Axis(None, dimension="levels")
+LEVELS = m.Axis(None, dimension="levels")
 """The axis along which a definition reads an argument by levels, before it is known of which index."""
 
 _OVER_COLUMNS = frozenset({*REDUCTIONS, "dot", "norm"})
@@ -67,22 +66,18 @@ def check_definition(scope: Scope, statement: syntax.KernelStatement) -> None:
         if each.text in seen:
             scope.problems.fail(RepeatedName(each.span, each.text))
         seen.add(each.text)
-    texts = _texts(points)
+    texts = texts_of(points)
     axis = COLUMNS if len(points) == 2 and _over_columns(statement.value, frozenset(texts)) else None
     arrays = _arrays(scope, statement)
     local = _points(scope, statement, axis)
     local |= {each.text: _local(scope, each, arrays.get(each.text, ())) for each in parameters}
     body = _body(scope, statement, local, axis, None)
-    definition = KernelDefinition(name, statement.name.span, texts, _texts(parameters), body, _texts(levels))
+    definition = m.KernelDefinition(name, statement.name.span, texts, texts_of(parameters), body, texts_of(levels))
     scope.kernels[name] = definition
     scope.kernel_statements[name] = statement
 
 
-def _texts(names: tuple[syntax.Identifier, ...]) -> tuple[str, ...]:
-    return tuple(each.text for each in names)
-
-
-def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Kernel:
+def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> m.Kernel:
     """A call: parameters given, or else the quantities of the same names; the formula over this call's columns."""
     name = call.function.text
     if name not in scope.kernel_statements:
@@ -99,7 +94,7 @@ def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain)
     if definition.levels:
         on, seen, level = _at_levels(scope, call, definition, on, seen)
     arrays = _arrays(scope, statement)
-    arguments: dict[str, Expression] = {}
+    arguments: dict[str, m.Expression] = {}
     for parameter in statement.parameters:
         formula = matched.get(parameter.text)
         if formula is None:
@@ -113,17 +108,17 @@ def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain)
             arguments[parameter.text] = checked
     if len(arguments) < len(names):
         scope.problems.give_up()
-    own = {each: _own(arguments[each], seen) for each in arrays}
+    own = {each: own_axes(arguments[each], seen) for each in arrays}
     body = _over(scope, call, statement, arguments, own, seen, level)
-    return KernelFormula(call.span, name, arguments, definition.arguments, body, on, definition.levels, own)
+    return m.KernelFormula(call.span, name, arguments, definition.arguments, body, on, definition.levels, own)
 
 
 # The levels of an index at the two points: which column they are, and what is read by them.
 
 
 def _at_levels(
-    scope: Scope, call: syntax.Call, definition: KernelDefinition, on: tuple[Expression, ...], domain: Domain
-) -> tuple[tuple[Expression, ...], Domain, Axis]:
+    scope: Scope, call: syntax.Call, definition: m.KernelDefinition, on: tuple[m.Expression, ...], domain: Domain
+) -> tuple[tuple[m.Expression, ...], Domain, m.Axis]:
     """The columns that a call sees with the levels last, the domain of the others, and the axis of the levels."""
     name, (first, _) = definition.name, definition.levels
     if domain.patches:
@@ -134,7 +129,7 @@ def _at_levels(
     if len(levels) == 1 and others:
         (level, axis) = levels[0]
         return (*others, level), replace(domain, input_axis=columns_axis(others, domain)), axis
-    shown = ", ".join(f"`{scope.labels.get(each.name, each.name)}`" for each, _ in levels if isinstance(each, Read))
+    shown = ", ".join(f"`{scope.labels.get(each.name, each.name)}`" for each, _ in levels if isinstance(each, m.Read))
     seen, remedy = f"only {shown}", f"add the column that its points are: `on = [x, {first}]`"
     if not levels:
         seen = "no index"
@@ -145,19 +140,19 @@ def _at_levels(
     return scope.problems.fail(LevelNotSeen(call.span, name, seen, domain.latent, remedy))
 
 
-def _level_axis(scope: Scope, column: Expression) -> Axis | None:
+def _level_axis(scope: Scope, column: m.Expression) -> m.Axis | None:
     """The axis of a column of levels: an index among the arguments, or an input that is a label."""
-    if not isinstance(column, Read):
+    if not isinstance(column, m.Read):
         return None
     if column.name in scope.indices:
         return scope.indices[column.name].axis
     return scope.inputs[column.name].label if column.name in scope.inputs else None
 
 
-def _arrays(scope: Scope, statement: syntax.KernelStatement) -> dict[str, tuple[Axis, ...]]:
+def _arrays(scope: Scope, statement: syntax.KernelStatement) -> dict[str, tuple[m.Axis, ...]]:
     """The parameters read by a level or an index, `width[d]`, with the axes that their subscripts stand along."""
-    parameters, levels = _texts(statement.parameters), _texts(statement.levels)
-    found: dict[str, list[Axis]] = {}
+    parameters, levels = texts_of(statement.parameters), texts_of(statement.levels)
+    found: dict[str, list[m.Axis]] = {}
     by_index: set[str] = set()
     for part in _walk(statement.value):
         name = part.identifier.text if isinstance(part, syntax.Name) else ""
@@ -172,34 +167,29 @@ def _arrays(scope: Scope, statement: syntax.KernelStatement) -> dict[str, tuple[
     return {name: tuple(axes) for name, axes in found.items() if name in by_index}
 
 
-def _subscripted(scope: Scope, levels: tuple[str, ...], subscript: syntax.Subscript, position: int) -> Axis:
+def _subscripted(scope: Scope, levels: tuple[str, ...], subscript: syntax.Subscript, position: int) -> m.Axis:
     value = subscript.value.left if isinstance(subscript.value, syntax.Binary) else subscript.value
     name = value.identifier.text if isinstance(value, syntax.Name) else ""
     if name in levels:
         return LEVELS
-    return scope.indices[name].axis if name in scope.indices else Axis(None, dimension=f"?{position}")
-
-
-def _own(argument: Expression, domain: Domain) -> tuple[Axis, ...]:
-    """The axes of an argument that are not those of the latent."""
-    return tuple(axis for axis in argument.axes if not contains(domain.axes, axis))
+    return scope.indices[name].axis if name in scope.indices else m.Axis(None, dimension=f"?{position}")
 
 
 def _fit_array(
     scope: Scope,
     statement: syntax.KernelStatement,
     parameter: str,
-    checked: Expression,
-    wanted: tuple[Axis, ...],
+    checked: m.Expression,
+    wanted: tuple[m.Axis, ...],
     domain: Domain,
-    level: Axis | None,
+    level: m.Axis | None,
 ) -> None:
     """An argument read by levels has their axis where the formula reads it so, and perhaps that of the columns last."""
-    own, columns = _own(checked, domain), domain.input_axis
+    own, columns = own_axes(checked, domain), domain.input_axis
     expected = [level if axis == LEVELS and level is not None else axis for axis in wanted]
     rest = own[len(wanted) :]
     fits = len(own) >= len(wanted) and all(
-        alike(one, axis) if want == LEVELS in wanted[:k] else one.name is None or same_axis(one, axis)
+        alike(one, axis) if want == LEVELS in wanted[:k] else one.name is None or m.same_axis(one, axis)
         for k, (one, want, axis) in enumerate(zip(expected, wanted, own, strict=False))
     )
     if rest:
@@ -212,21 +202,21 @@ def _fit_array(
         scope.problems.fail(ArrayNeeded(checked.span, parameter, name, words, describe_axes(own), example))
 
 
-def _same(one: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
-    return len(one) == len(other) and all(map(same_axis, one, other))
+def _same(one: tuple[m.Axis, ...], other: tuple[m.Axis, ...]) -> bool:
+    return len(one) == len(other) and all(map(m.same_axis, one, other))
 
 
 def _fit_number(
     scope: Scope,
     statement: syntax.KernelStatement,
     parameter: str,
-    checked: Expression,
+    checked: m.Expression,
     domain: Domain,
-    level: Axis | None,
+    level: m.Axis | None,
 ) -> None:
     """An argument is one number, or in a formula of two points one for each of their columns."""
-    if level is not None and contains(_own(checked, domain), level):
-        first, second = _texts(statement.levels)
+    if level is not None and contains(own_axes(checked, domain), level):
+        first, second = texts_of(statement.levels)
         one = f"one number: in the formula, read `{parameter}[{first}]` and `{parameter}[{second}]`"
         scope.problems.fail(KernelAxis(checked.span, parameter, level.describe(), domain.describe(), one))
     points, columns = statement.arguments, domain.input_axis
@@ -235,7 +225,7 @@ def _fit_number(
     fit_argument(scope, checked, domain, vector=len(points) == 2)
 
 
-def _is_columns(axis: Axis, columns: Axis, domain: Domain) -> bool:
+def _is_columns(axis: m.Axis, columns: m.Axis, domain: Domain) -> bool:
     return contains((columns,), axis) and not contains(domain.axes, axis)
 
 
@@ -246,20 +236,20 @@ def _over(
     scope: Scope,
     call: syntax.Call,
     statement: syntax.KernelStatement,
-    arguments: Mapping[str, Expression],
-    arrays: Mapping[str, tuple[Axis, ...]],
+    arguments: Mapping[str, m.Expression],
+    arrays: Mapping[str, tuple[m.Axis, ...]],
     domain: Domain,
-    level: Axis | None,
-) -> Expression:
+    level: m.Axis | None,
+) -> m.Expression:
     """The formula over the columns of this call; its points and parameters are `Local`."""
     points = statement.arguments
     axis = domain.input_axis if len(points) == 2 else None
     if axis is None and len(points) == 2 and _over_columns(statement.value, frozenset(p.text for p in points)):
-        axis = Axis(None, size=1)
+        axis = m.Axis(None, size=1)
     columns = (axis,) if axis is not None else ()
     local = _points(scope, statement, axis)
     for parameter in statement.parameters:
-        own = _own(arguments[parameter.text], domain)
+        own = own_axes(arguments[parameter.text], domain)
         if parameter.text not in arrays:
             own = tuple(each for each in own if contains(columns, each))
         local[parameter.text] = _local(scope, parameter, own)
@@ -270,27 +260,27 @@ def _over(
     return body
 
 
-def _points(scope: Scope, statement: syntax.KernelStatement, axis: Axis | None) -> dict[str, Expression]:
+def _points(scope: Scope, statement: syntax.KernelStatement, axis: m.Axis | None) -> dict[str, m.Expression]:
     """The points along their columns, and their levels, which are numbers."""
     axes = (axis,) if axis is not None and len(statement.arguments) == 2 else ()
-    points: dict[str, Expression] = {each.text: _local(scope, each, axes) for each in statement.arguments}
+    points: dict[str, m.Expression] = {each.text: _local(scope, each, axes) for each in statement.arguments}
     return points | {each.text: _local(scope, each, ()) for each in statement.levels}
 
 
-def _local(scope: Scope, name: syntax.Identifier, axes: tuple[Axis, ...]) -> Expression:
-    return remember(scope, Local(name.span, axes, name.text, tuple(Whole(axis) for axis in axes)), Fact())
+def _local(scope: Scope, name: syntax.Identifier, axes: tuple[m.Axis, ...]) -> m.Expression:
+    return remember(scope, m.Local(name.span, axes, name.text, tuple(m.Whole(axis) for axis in axes)), Fact())
 
 
 def _body(
     scope: Scope,
     statement: syntax.KernelStatement,
-    local: Mapping[str, Expression],
-    axis: Axis | None,
-    level: Axis | None,
-) -> Expression:
+    local: Mapping[str, m.Expression],
+    axis: m.Axis | None,
+    level: m.Axis | None,
+) -> m.Expression:
     """The checked formula; along an axis other than the columns it would be several covariances."""
-    name, levels = statement.name.text, _texts(statement.levels)
-    left = Left("kernel", name, f"kernel {name}({', '.join(_texts(statement.arguments))}; ...)")
+    name, levels = statement.name.text, texts_of(statement.levels)
+    left = Left("kernel", name, f"kernel {name}({', '.join(texts_of(statement.arguments))}; ...)")
     place = Place("a kernel", _READABLE, left, local=local, levels=dict.fromkeys(levels, level))
     body = check_expression(scope, place, statement.value)
     for each in body.axes:

@@ -7,14 +7,14 @@ import re
 from collections.abc import Sequence
 from functools import reduce
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import declared_axes
-from gpdsl.language.checker.build import fact_of, match_arguments, number, operation, require_axes
+from gpdsl.language.checker.build import fact_of, match_arguments, number, operation, over_levels, require_axes
 from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.group_reads import over_levels
 from gpdsl.language.checker.groups import all_elements, check_labels_seen, latent_of_levels, refuse_levels_in_kernel
-from gpdsl.language.checker.kernel_calls import Domain, argument_axes, check_family, whole
+from gpdsl.language.checker.kernel_calls import Domain, argument_axes, check_family, side_by_side, whole
 from gpdsl.language.checker.kernel_formulas import check_formula
 from gpdsl.language.checker.layers import points_index, refuse_as_argument
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
@@ -24,24 +24,13 @@ from gpdsl.language.errors.functionals import FieldInRow, NotALevel, TooManyLeve
 from gpdsl.language.errors.limits import TooManyKernels
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
 from gpdsl.language.habits import kernel_habit
-from gpdsl.language.model import (
-    Axis,
-    Expression,
-    Kernel,
-    KernelCall,
-    KernelProduct,
-    KernelScale,
-    KernelSum,
-    Latent,
-    reads_of,
-)
 from gpdsl.language.source import MAX_KERNEL_POWER, MAX_KERNELS, MAX_READINGS
 from gpdsl.language.vocabulary import BUILTINS, KERNELS, PROCESS
 
 # Covariance functions: the second argument of `GP(mean, kernel)`.
 
 
-def check_kernel(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> Kernel:
+def check_kernel(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> m.Kernel:
     """The checked covariance function; `place` is that of its scale factors and arguments."""
     match formula:
         case syntax.Call():
@@ -72,14 +61,14 @@ def _is_kernel(scope: Scope, formula: syntax.Formula) -> bool:
     return False
 
 
-def _sum(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> Kernel:
-    terms: list[Kernel] = []
+def _sum(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> m.Kernel:
+    terms: list[m.Kernel] = []
     parts = _chain(formula, "+")
     for part in parts:
         with scope.problems.contained():
             kernel = check_kernel(scope, place, part, domain)
-            terms.extend(kernel.terms if isinstance(kernel, KernelSum) else [kernel])
-    return KernelSum(formula.span, tuple(terms)) if len(terms) >= len(parts) else scope.problems.give_up()
+            terms.extend(kernel.terms if isinstance(kernel, m.KernelSum) else [kernel])
+    return m.KernelSum(formula.span, tuple(terms)) if len(terms) >= len(parts) else scope.problems.give_up()
 
 
 def _chain(formula: syntax.Formula, operator: str) -> list[syntax.Formula]:
@@ -89,7 +78,7 @@ def _chain(formula: syntax.Formula, operator: str) -> list[syntax.Formula]:
     return [formula]
 
 
-def _product(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> Kernel:
+def _product(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> m.Kernel:
     if formula.operator == "/":
         if _is_kernel(scope, formula.right):
             why = "nothing can be divided by a covariance function"
@@ -97,10 +86,10 @@ def _product(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain)
         kernel = check_kernel(scope, place, formula.left, domain)
         one = number(scope, formula.right.span, 1, "1")
         divisor = _factor(scope, place, formula.right, domain)
-        return KernelScale(formula.span, operation(scope, place, formula.span, "/", (one, divisor)), kernel)
+        return m.KernelScale(formula.span, operation(scope, place, formula.span, "/", (one, divisor)), kernel)
     parts = _chain(formula, "*")
-    kernels: list[Kernel] = []
-    factors: list[Expression] = []
+    kernels: list[m.Kernel] = []
+    factors: list[m.Expression] = []
     for part in parts:
         with scope.problems.contained():
             if _is_kernel(scope, part):
@@ -112,14 +101,14 @@ def _product(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain)
     if not kernels:
         why = f"{scope.quote(formula.span)} is not a covariance function"
         scope.problems.fail(NotAKernel(formula.span, why, "multiply a kernel by it: `s2 * RBF(ell)`"))
-    kernel = kernels[0] if len(kernels) == 1 else KernelProduct(formula.span, tuple(kernels))
+    kernel = kernels[0] if len(kernels) == 1 else m.KernelProduct(formula.span, tuple(kernels))
     if not factors:
         return kernel
     factor = reduce(lambda a, b: operation(scope, place, formula.span, "*", (a, b)), factors)
-    return KernelScale(formula.span, factor, kernel)
+    return m.KernelScale(formula.span, factor, kernel)
 
 
-def _factor(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> Expression:
+def _factor(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> m.Expression:
     factor = check_expression(scope, place, formula)
     require_axes(scope, place.left, factor, domain.axes)
     value = fact_of(scope, factor).value
@@ -128,29 +117,29 @@ def _factor(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain)
     return factor
 
 
-def _power(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> Kernel:
+def _power(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> m.Kernel:
     what = "the power of a kernel"
     exponent = whole(scope, formula.right, what, 1, MAX_KERNEL_POWER)
     kernel = check_kernel(scope, place, formula.left, domain)
     # Counted at each power: what is inside has been counted before, so this count is short.
     if _size(kernel) * exponent > MAX_KERNELS:
         scope.problems.fail(TooManyKernels(formula.span, MAX_KERNELS))
-    return kernel if exponent == 1 else KernelProduct(formula.span, (kernel,) * exponent)
+    return kernel if exponent == 1 else m.KernelProduct(formula.span, (kernel,) * exponent)
 
 
-def _size(kernel: Kernel) -> int:
+def _size(kernel: m.Kernel) -> int:
     """How many kernels of the table it has once powers are written out."""
     match kernel:
-        case KernelScale(kernel=inner):
+        case m.KernelScale(kernel=inner):
             return _size(inner)
-        case KernelSum(terms=parts) | KernelProduct(factors=parts):
+        case m.KernelSum(terms=parts) | m.KernelProduct(factors=parts):
             return sum(_size(part) for part in parts)
-        case KernelCall(kernels=parts):
+        case m.KernelCall(kernels=parts):
             return 1 + sum(_size(part) for part in parts)
     return 1
 
 
-def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> Kernel:
+def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> m.Kernel:
     name = call.function.text
     if name in KERNELS:
         return check_family(scope, place, call, domain, check_kernel)
@@ -188,11 +177,18 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
     over = points_index(scope, statement, inputs, points[0]) if points else None
     brackets = f"[{', '.join(each.text for each in declared.indices)}]" if declared.indices else ""
     text = f"latent {name}{brackets}({', '.join(each.text for each in statement.arguments)})"
-    domain = Domain(axes, None if wrong else _input_axis(scope, inputs), inputs, text, over=over, levels=among)
+    domain = Domain(
+        axes,
+        None if wrong else side_by_side([argument_axes(scope, each) for each in inputs]),
+        inputs,
+        text,
+        over=over,
+        levels=among,
+    )
     indices = tuple(each.text for each in declared.indices)
     left = Left("latent", name, text, indices, tuple(str(axis.name) for axis in among))
     mean, kernel = _process(scope, statement.process, left, domain, wrong, levels)
-    latent = Latent(name, declared.name.span, axes, inputs, mean, kernel, over, among)
+    latent = m.Latent(name, declared.name.span, axes, inputs, mean, kernel, over, among)
     if levels:
         columns = tuple(all_elements(statement.span, each, argument_axes(scope, each)) for each in inputs)
         latent = latent_of_levels(scope, latent, every, columns)
@@ -256,7 +252,7 @@ def _open(formula: str) -> bool:
     return any(formula.count(each) != formula.count(other) for each, other in ("()", "[]"))
 
 
-def level_axes(scope: Scope, statement: syntax.LatentStatement, arguments: Sequence[str]) -> tuple[Axis, ...]:
+def level_axes(scope: Scope, statement: syntax.LatentStatement, arguments: Sequence[str]) -> tuple[m.Axis, ...]:
     """The axes of the indices among the arguments, `latent f(x, d)`: at each of their values the process is read."""
     found = [each for each in statement.arguments if each.text in scope.indices and each.text in arguments]
     name, axes = statement.declared.name, tuple(scope.indices[each.text].axis for each in found)
@@ -294,28 +290,17 @@ def _flat(scope: Scope, name: str) -> str:
     return f"declare `{name}` along one index, or pass several latents: `latent f(g, h) ~ ...`"
 
 
-def _input_axis(scope: Scope, inputs: tuple[str, ...]) -> Axis | None:
-    """The axis of the columns a kernel sees: that of the only input, or all columns of several side by side."""
-    axes = [argument_axes(scope, name) for name in inputs]
-    if len(axes) == 1:
-        return axes[0][0] if axes[0] else None
-    sizes = [each[0].size if each else 1 for each in axes]
-    if None in sizes:
-        return Axis(None, dimension="columns")
-    return Axis(None, size=sum(size for size in sizes if size))
-
-
 def _process(
-    scope: Scope, formula: syntax.Formula, left: Left, domain: Domain, wrong: bool, levels: tuple[Axis, ...]
-) -> tuple[Expression, Kernel]:
+    scope: Scope, formula: syntax.Formula, left: Left, domain: Domain, wrong: bool, levels: tuple[m.Axis, ...]
+) -> tuple[m.Expression, m.Kernel]:
     if not isinstance(formula, syntax.Call) or formula.function.text != PROCESS:
         scope.problems.fail(NotAProcess(formula.span))
     matched = match_arguments(scope, formula, ("mean", "kernel"), _SIGNATURE, required=("kernel",))
     bound = {axis.name: IndexRange.of(axis) for axis in domain.axes if axis.name is not None}
     read_at = domain.levels if domain.over is None else (domain.over,)
     points = {axis.name: IndexRange.of(axis) for axis in read_at}
-    mean: Expression | None = None
-    kernel: Kernel | None = None
+    mean: m.Expression | None = None
+    kernel: m.Kernel | None = None
     with scope.problems.contained():
         here = Place("the mean of a latent", _IN_MEAN, left, {**bound, **points})  # type: ignore[dict-item]
         mean = _mean(scope, formula, matched.get("mean"), here, domain)
@@ -328,12 +313,14 @@ def _process(
     return (mean, kernel) if mean is not None and kernel is not None else scope.problems.give_up()
 
 
-def _mean(scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place: Place, domain: Domain) -> Expression:
+def _mean(
+    scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place: Place, domain: Domain
+) -> m.Expression:
     if formula is None:
         return number(scope, call.span, 0, "0")
     mean = check_expression(scope, place, formula)
     require_axes(scope, place.left, mean, (*domain.axes, *domain.levels, *filter(None, (domain.over,))))
-    for each in reads_of(mean):
+    for each in m.reads_of(mean):
         if domain.over is not None and scope.sorts[each.name] == "input":
             scope.problems.fail(FieldInRow(each.span, place.left.name, f"`{each.name}` differs between rows"))
         if each.name in (scope.rows.keys() | scope.latents.keys()) - set(domain.arguments):

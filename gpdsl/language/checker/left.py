@@ -20,19 +20,6 @@ from gpdsl.language.errors.axes import BadSubscript
 from gpdsl.language.errors.calls import NotAnOutput, WrongKind
 from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone, NotReached
 from gpdsl.language.habits import PRIORS, scale_habit
-from gpdsl.language.model import (
-    Axis,
-    Density,
-    DistributionCall,
-    Expression,
-    Fixed,
-    Guard,
-    IndexValue,
-    Output,
-    Read,
-    Subscript,
-    parts,
-)
 from gpdsl.language.source import Span
 from gpdsl.language.vocabulary import DISTRIBUTIONS, OUTPUT_KINDS
 
@@ -64,18 +51,18 @@ class Observed:
     `guards` has one entry per axis that remains, or none when every element of them is meant.
     """
 
-    output: Output
-    subscripts: tuple[Subscript, ...]
-    axes: tuple[Axis, ...]
+    output: m.Output
+    subscripts: tuple[m.Subscript, ...]
+    axes: tuple[m.Axis, ...]
     span: Span
     plain: bool
-    guards: tuple[Guard, ...] = ()
-    transform: Expression | None = None
+    guards: tuple[m.Guard, ...] = ()
+    transform: m.Expression | None = None
     kind: str = ""
 
     def bound(self) -> dict[str, IndexRange]:
         """From where to where each index of the left side runs."""
-        guards = self.guards or tuple(Guard(axis.name or "") for axis in self.axes)
+        guards = self.guards or tuple(m.Guard(axis.name or "") for axis in self.axes)
         pairs = zip(self.axes, guards, strict=True)
         return {axis.name: reach(guard, axis) for axis, guard in pairs if axis.name is not None}
 
@@ -83,11 +70,11 @@ class Observed:
         """The elements meant along each declared axis, when the axes have these sizes."""
         guards, found = list(self.guards), []
         for subscript, axis, size in zip(self.subscripts, self.output.axes, sizes, strict=True):
-            if isinstance(subscript, Fixed):
+            if isinstance(subscript, m.Fixed):
                 found.append(frozenset({subscript.position}))
                 continue
-            guard = guards.pop(0) if guards else Guard(axis.name or "")
-            found.append(frozenset(values(guard, Axis(axis.name, size=size))))
+            guard = guards.pop(0) if guards else m.Guard(axis.name or "")
+            found.append(frozenset(values(guard, m.Axis(axis.name, size=size))))
         return found
 
 
@@ -127,7 +114,7 @@ def _output(scope: Scope, formula: syntax.Name, right: syntax.Formula | None = N
     for subscript in formula.subscripts or ():
         if not isinstance(subscript.value, syntax.Name | syntax.Literal):
             scope.problems.fail(BadSubscript(subscript.span))
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[m.Guard, ...] = ()
     if any(each.comparison for each in formula.subscripts or ()):
         checked = read(scope, place, _without_guards(formula), output.axes)
         guards = _guards(scope, formula, checked)
@@ -136,15 +123,15 @@ def _output(scope: Scope, formula: syntax.Name, right: syntax.Formula | None = N
     return Observed(output, checked.subscripts, checked.axes, formula.span, formula.subscripts is None, guards)
 
 
-def _guards(scope: Scope, formula: syntax.Name, checked: Read) -> tuple[Guard, ...]:
+def _guards(scope: Scope, formula: syntax.Name, checked: m.Read) -> tuple[m.Guard, ...]:
     """The condition of each index that remains."""
     found = []
     for subscript, own in zip(checked.subscripts, formula.subscripts or (), strict=False):
-        if isinstance(subscript, IndexValue):
+        if isinstance(subscript, m.IndexValue):
             axis = scope.indices[subscript.index].axis
             found.append(guard_of(scope, formula.identifier.text, own, axis))
     rest = checked.axes[len(found) :]
-    return (*found, *(Guard(axis.name or "") for axis in rest))
+    return (*found, *(m.Guard(axis.name or "") for axis in rest))
 
 
 def _without_guards(node: _Tree) -> _Tree:
@@ -223,7 +210,7 @@ def _kind(found: Course) -> str:
     return "real"
 
 
-def _try(scope: Scope, formula: syntax.Formula, checked: Expression, output: Output) -> None:
+def _try(scope: Scope, formula: syntax.Formula, checked: m.Expression, output: m.Output) -> None:
     why = counterexample(scope, checked, output.name)
     if why:
         forms = "`log(y)`, `y^3` or `y + a*tanh(b*y)` with a, b positive"
@@ -233,17 +220,17 @@ def _try(scope: Scope, formula: syntax.Formula, checked: Expression, output: Out
         scope.problems.fail(NotMonotone(formula.span, output.name, why, remedy))
 
 
-def _refuse_latents(scope: Scope, formula: syntax.Formula, checked: Expression, output: Output) -> None:
+def _refuse_latents(scope: Scope, formula: syntax.Formula, checked: m.Expression, output: m.Output) -> None:
     if reads_latent(scope, checked):
         name = next((each for each in names_in(checked) if each in scope.latents or each in scope.lets), "f")
         remedy = f"move it to the right side, as in `{output.name} ~ Normal({name}, s)`"
         scope.problems.fail(LeftSide(formula.span, f"`{name}` depends on a latent", remedy))
 
 
-def names_in(expression: Expression) -> list[str]:
+def names_in(expression: m.Expression) -> list[str]:
     """Every name that a value reads, calls written out."""
-    own = [expression.name] if isinstance(expression, Read) else []
-    return own + [name for part in parts(expression) for name in names_in(part)]
+    own = [expression.name] if isinstance(expression, m.Read) else []
+    return own + [name for part in m.parts(expression) for name in names_in(part)]
 
 
 # Whether a transformed left side reaches every value its distribution allows: else that is no density.
@@ -274,7 +261,7 @@ _FITTING = {
 Range = tuple[float, float]
 
 
-def check_image(scope: Scope, observed: Observed, transform: Expression, call: m.DistributionCall) -> None:
+def check_image(scope: Scope, observed: Observed, transform: m.Expression, call: m.DistributionCall) -> None:
     """Report a distribution with probability where the transform left of it never comes."""
     reached = image(scope, transform, observed.output)
     allowed = _support(scope, call)
@@ -368,10 +355,10 @@ def check_density(scope: Scope, statement: syntax.DensityStatement) -> None:
     body = check_formula(scope, statement, (observed, *arguments), check_expression)
     name = statement.name
     scope.formulas[name.text] = statement
-    scope.densities[name.text] = Density(name.text, name.span, arguments, parameters, body, observed)
+    scope.densities[name.text] = m.Density(name.text, name.span, arguments, parameters, body, observed)
 
 
-def density_call(scope: Scope, place: Place, call: syntax.Call, left: Observed) -> DistributionCall:
+def density_call(scope: Scope, place: Place, call: syntax.Call, left: Observed) -> m.DistributionCall:
     """A use of a density: its formula with the left side and the arguments put in."""
     name, output = call.function.text, left.output
     if name not in scope.formulas:
@@ -384,9 +371,9 @@ def density_call(scope: Scope, place: Place, call: syntax.Call, left: Observed) 
     assert isinstance(statement, syntax.DensityStatement)
     arguments = passed_arguments(scope, place, call, statement, check_expression)
     running = frozenset(axis.name for axis in left.axes if axis.name is not None)
-    observed = left.transform or Read(left.span, left.axes, output.name, left.subscripts)
+    observed = left.transform or m.Read(left.span, left.axes, output.name, left.subscripts)
     bound = {statement.observed.text: (observed, Passed(running, running)), **arguments}
     body = expand(scope, place, call, statement, bound, check_expression)
     require_axes(scope, place.left, body, left.axes)
     values = {each: value for each, (value, _) in arguments.items()}
-    return DistributionCall(name, values, call.span, log_density=body)
+    return m.DistributionCall(name, values, call.span, log_density=body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_distinct, subscript_parts
 from gpdsl.language.checker.build import fact_of, require_axes
@@ -23,19 +24,6 @@ from gpdsl.language.errors.axes import (
 )
 from gpdsl.language.errors.limits import PowerTooLarge, TooManyCases
 from gpdsl.language.errors.names import DeclaredTwice
-from gpdsl.language.model import (
-    Axis,
-    Case,
-    Expression,
-    Fixed,
-    Guard,
-    IndexValue,
-    Let,
-    Operation,
-    Read,
-    parts,
-    reads_of,
-)
 from gpdsl.language.source import MAX_AXIS, MAX_CASES, MAX_DEGREE, Span
 
 # The left side of a `let`: which elements each case covers, and that together they cover each once.
@@ -51,7 +39,7 @@ _BETWEEN = {
 """From where to where a condition lets an index run."""
 
 
-def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[Axis, ...]:
+def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[m.Axis, ...]:
     """The axes of a `let` from the subscripts of all its cases: a case `a[1]` takes the index of the others."""
     first = statements[0].subscripts or ()
     names: list[str | None] = [None] * len(first)
@@ -86,8 +74,8 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
 
 
 def case_guards(
-    scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]
-) -> tuple[tuple[Guard, ...], tuple[bool, ...]]:
+    scope: Scope, statement: syntax.LetStatement, axes: tuple[m.Axis, ...]
+) -> tuple[tuple[m.Guard, ...], tuple[bool, ...]]:
     """One guard per axis of a case, and for each whether the case names the index, so that its value may use it."""
     guards, named = [], []
     for subscript, axis in zip(statement.subscripts or (), axes, strict=True):
@@ -96,7 +84,7 @@ def case_guards(
     return tuple(guards), tuple(named)
 
 
-def guard_of(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -> Guard:
+def guard_of(scope: Scope, name: str, subscript: syntax.Subscript, axis: m.Axis) -> m.Guard:
     """What one subscript left of `=` or `~` says about the values of its index: `p > 1`, `p`, `2`."""
     index, number = subscript_parts(scope, subscript)
     operator = subscript.comparison or ("all" if index is not None else "==")
@@ -104,7 +92,7 @@ def guard_of(scope: Scope, name: str, subscript: syntax.Subscript, axis: Axis) -
         if index is None or not isinstance(subscript.against, syntax.Literal):
             scope.problems.fail(BadSubscript(subscript.span))
         number = _limit(scope, subscript)
-    guard = Guard(axis.name or "", operator, number)
+    guard = m.Guard(axis.name or "", operator, number)
     if not values(guard, axis):
         why = f"no value of `{guard.index}` from 1 to {axis.size or axis.dimension} fits"
         shown = f"{number}" if index is None else f"{guard.index} {operator} {number}"
@@ -120,7 +108,7 @@ def _limit(scope: Scope, subscript: syntax.Subscript) -> int:
     return literal.value
 
 
-def values(guard: Guard, axis: Axis) -> Sequence[int]:
+def values(guard: m.Guard, axis: m.Axis) -> Sequence[int]:
     """The values a guard lets through; an axis of unknown size counts as a little longer than every limit."""
     size = axis.size if axis.size is not None else guard.value + 2
     if guard.operator == "!=":
@@ -129,7 +117,7 @@ def values(guard: Guard, axis: Axis) -> Sequence[int]:
     return range(max(low, 1), min(high, size) + 1)
 
 
-def meet(first: Guard, second: Guard, axis: Axis) -> bool:
+def meet(first: m.Guard, second: m.Guard, axis: m.Axis) -> bool:
     """Whether some value of an index passes both guards; an axis of unknown size goes on beyond every limit."""
     low, high = 1, axis.size if axis.size is not None else max(first.value, second.value) + 2
     without = set()
@@ -142,20 +130,20 @@ def meet(first: Guard, second: Guard, axis: Axis) -> bool:
     return high - low + 1 > sum(low <= value <= high for value in without)
 
 
-def reach(guard: Guard, axis: Axis) -> IndexRange:
+def reach(guard: m.Guard, axis: m.Axis) -> IndexRange:
     """From where to where an index runs under a guard."""
     allowed = values(guard, axis)
     return IndexRange(allowed[0], allowed[-1] if axis.size is not None else None)
 
 
-def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[Axis, ...], cases: Sequence[Case]) -> None:
+def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[m.Axis, ...], cases: Sequence[m.Case]) -> None:
     """No element in two cases, none left out. For sizes that data bind, this must hold whatever the size.
 
     A little beyond every limit, all further elements are alike.
     """
     limits = [max(case.guards[k].value for case in cases) for k in range(len(axes))]
     sized = [
-        Axis(axis.name, size=limit + 2 if axis.size is None else min(axis.size, limit + 2))
+        m.Axis(axis.name, size=limit + 2 if axis.size is None else min(axis.size, limit + 2))
         for axis, limit in zip(axes, limits, strict=True)
     ]
     for k, case in enumerate(cases):
@@ -200,7 +188,7 @@ def check_let(scope: Scope, statements: Sequence[syntax.LetStatement]) -> None:
         scope.problems.fail(TooManyCases(first.name.span, first.name.text, MAX_CASES))
     axes = case_axes(scope, statements)
     check_distinct(scope, first.name.text, first.name.span, axes)
-    cases: list[Case] = []
+    cases: list[m.Case] = []
     for statement in statements:
         with scope.problems.contained():
             cases.append(_check_case(scope, statement, axes))
@@ -216,11 +204,11 @@ def _check_whole(scope: Scope, statement: syntax.LetStatement) -> None:
     place = Place(f"`let {name}`", _READABLE, Left("let", name, f"let {name}"), NOTHING, free=True)
     body = check_expression(scope, place, statement.value)
     check_distinct(scope, name, statement.name.span, body.axes)
-    guards = tuple(Guard(axis.name or "") for axis in body.axes)
-    _define(scope, statement, body.axes, (Case(guards, body, statement.span),))
+    guards = tuple(m.Guard(axis.name or "") for axis in body.axes)
+    _define(scope, statement, body.axes, (m.Case(guards, body, statement.span),))
 
 
-def _define(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...], cases: tuple[Case, ...]) -> None:
+def _define(scope: Scope, statement: syntax.LetStatement, axes: tuple[m.Axis, ...], cases: tuple[m.Case, ...]) -> None:
     name = statement.name.text
     facts = [fact_of(scope, case.body) for case in cases]
     own = max(_own_degree(scope, case.body, name) for case in cases)
@@ -229,22 +217,22 @@ def _define(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]
     if own > 1 and own ** min(steps, 64) > MAX_DEGREE:
         scope.problems.fail(PowerTooLarge(statement.span, MAX_DEGREE))
     scope.let_facts[name] = Fact(degree=max(each.degree for each in facts), terms=max(each.terms for each in facts))
-    scope.lets[name] = Let(name, statement.name.span, axes, cases)
+    scope.lets[name] = m.Let(name, statement.name.span, axes, cases)
 
 
-def _own_degree(scope: Scope, expression: Expression, name: str) -> float:
+def _own_degree(scope: Scope, expression: m.Expression, name: str) -> float:
     """The degree of an expression in one name."""
     match expression:
-        case Read():
+        case m.Read():
             return float(expression.name == name)
-        case Operation(operator="^", operands=(base, exponent)):
+        case m.Operation(operator="^", operands=(base, exponent)):
             return _own_degree(scope, base, name) * max(1.0, fact_of(scope, exponent).largest or 1.0)
-    degrees = [_own_degree(scope, part, name) for part in parts(expression)]
-    product = isinstance(expression, Operation) and expression.operator in ("*", "/")
+    degrees = [_own_degree(scope, part, name) for part in m.parts(expression)]
+    product = isinstance(expression, m.Operation) and expression.operator in ("*", "/")
     return sum(degrees) if product else max(degrees, default=0.0)
 
 
-def _check_case(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...]) -> Case:
+def _check_case(scope: Scope, statement: syntax.LetStatement, axes: tuple[m.Axis, ...]) -> m.Case:
     guards, named = case_guards(scope, statement, axes)
     name = statement.name.text
     bound = {guard.index: reach(guard, axis) for guard, axis, own in zip(guards, axes, named, strict=True) if own}
@@ -254,14 +242,14 @@ def _check_case(scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, 
     place = Place(f"`let {name}`", _READABLE, left, bound, recursion=(name, axes))
     body = check_expression(scope, place, statement.value)
     require_axes(scope, left, body, tuple(axis for axis, own in zip(axes, named, strict=True) if own))
-    return Case(guards, body, statement.span)
+    return m.Case(guards, body, statement.span)
 
 
 def _check_recursion(
-    scope: Scope, statement: syntax.LetStatement, axes: tuple[Axis, ...], cases: Sequence[Case]
+    scope: Scope, statement: syntax.LetStatement, axes: tuple[m.Axis, ...], cases: Sequence[m.Case]
 ) -> None:
     """Every element read must be strictly earlier, or every one strictly later, along one and the same index."""
-    own = [(case, read) for case in cases for read in reads_of(case.body) if read.name == statement.name.text]
+    own = [(case, read) for case in cases for read in m.reads_of(case.body) if read.name == statement.name.text]
     for position, sign in product(range(len(axes)), (1, -1)):
         if all(steps(case.guards[position], axes[position], read, position, sign) for case, read in own):
             return
@@ -277,12 +265,12 @@ def _check_recursion(
         scope.problems.fail(BadRecursion(offender.span, statement.name.text))
 
 
-def steps(guard: Guard, axis: Axis, read: Read, position: int, sign: int) -> bool:
+def steps(guard: m.Guard, axis: m.Axis, read: m.Read, position: int, sign: int) -> bool:
     """Whether a read goes strictly back (`sign` 1) or forward (-1) along one axis, wherever the guard holds."""
     subscript = read.subscripts[position]
-    if isinstance(subscript, IndexValue):
+    if isinstance(subscript, m.IndexValue):
         return subscript.index == guard.index and subscript.offset * sign < 0
-    if not isinstance(subscript, Fixed):
+    if not isinstance(subscript, m.Fixed):
         return False
     span = reach(guard, axis)
     if sign > 0:

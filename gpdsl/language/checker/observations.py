@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import product
 
 from gpdsl.errors import plural
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.expressions import check_all
@@ -21,48 +22,36 @@ from gpdsl.language.errors.definitions import LeftSide, NotObservedElements, Out
 from gpdsl.language.errors.limits import TooManyObservations
 from gpdsl.language.errors.names import NotReadable, ObservedTwice
 from gpdsl.language.habits import distribution_habit
-from gpdsl.language.model import (
-    Axis,
-    DistributionCall,
-    Expression,
-    ExternalLikelihood,
-    Fixed,
-    Guard,
-    Observation,
-    Output,
-    Read,
-    reads_of,
-)
 from gpdsl.language.source import MAX_CASES, Span
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 
 # Which elements of an output each line observes, and in which order outputs that read each other can be drawn.
 
 
-def guards_of(scope: Scope, observation: Observation, name: str) -> tuple[Guard, ...]:
+def guards_of(scope: Scope, observation: m.Observation, name: str) -> tuple[m.Guard, ...]:
     """One guard per declared axis of an output of a statement: `t[2] ~ ...` is a guard too."""
     axes, left = scope.outputs[name].axes, list(observation.guards)
     found = []
     subscripts = observation.subscripts or (None,) * len(axes)
     for subscript, axis in zip(subscripts, axes, strict=True):
-        if isinstance(subscript, Fixed):
-            found.append(Guard(axis.name or "", "==", subscript.position))
+        if isinstance(subscript, m.Fixed):
+            found.append(m.Guard(axis.name or "", "==", subscript.position))
         else:
-            found.append(left.pop(0) if left else Guard(axis.name or ""))
+            found.append(left.pop(0) if left else m.Guard(axis.name or ""))
     return tuple(found)
 
 
-def _box(scope: Scope, observation: Observation, name: str, sizes: Sequence[int]) -> list[frozenset[int]]:
-    sized = [Axis(axis.name, size=size) for axis, size in zip(scope.outputs[name].axes, sizes, strict=True)]
+def _box(scope: Scope, observation: m.Observation, name: str, sizes: Sequence[int]) -> list[frozenset[int]]:
+    sized = [m.Axis(axis.name, size=size) for axis, size in zip(scope.outputs[name].axes, sizes, strict=True)]
     return [_covered(guard, axis) for guard, axis in zip(guards_of(scope, observation, name), sized, strict=True)]
 
 
 @lru_cache(maxsize=1024)
-def _covered(guard: Guard, axis: Axis) -> frozenset[int]:
+def _covered(guard: m.Guard, axis: m.Axis) -> frozenset[int]:
     return frozenset(values(guard, axis))
 
 
-def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list[int]:
+def _sizes(scope: Scope, name: str, observations: Sequence[m.Observation]) -> list[int]:
     """The sizes of an output's axes; one that data bind counts as a little longer than every number in the file."""
     sizes = []
     for position, axis in enumerate(scope.outputs[name].axes):
@@ -71,7 +60,7 @@ def _sizes(scope: Scope, name: str, observations: Sequence[Observation]) -> list
     return sizes
 
 
-def check_elements(scope: Scope, seen: Sequence[Observation], wrong: Collection[str]) -> None:
+def check_elements(scope: Scope, seen: Sequence[m.Observation], wrong: Collection[str]) -> None:
     """Where conditions choose elements, every element is observed by some line. Of `wrong` outputs a line failed."""
     for name in scope.outputs.keys() - wrong:
         own = [each for each in seen if name in each.outputs]
@@ -88,7 +77,7 @@ def check_elements(scope: Scope, seen: Sequence[Observation], wrong: Collection[
 # --- outputs that read outputs ----------------------------------------------------------------------------------
 
 
-def check_order(scope: Scope, seen: Sequence[Observation]) -> None:
+def check_order(scope: Scope, seen: Sequence[m.Observation]) -> None:
     """Outputs must be drawable one after the other: no cycle among them, and one way along an index inside one."""
     edges: dict[str, dict[str, Span]] = {}
     for observation in seen:
@@ -106,22 +95,22 @@ def check_order(scope: Scope, seen: Sequence[Observation]) -> None:
         _check_cycles(scope, {name: {k: v for k, v in to.items() if k != name} for name, to in edges.items()})
 
 
-def output_reads(scope: Scope, observation: Observation) -> list[Read]:
+def output_reads(scope: Scope, observation: m.Observation) -> list[m.Read]:
     """Every output read on the right of a statement."""
-    found = [read for each in _expressions(observation.distribution) for read in reads_of(each)]
+    found = [read for each in _expressions(observation.distribution) for read in m.reads_of(each)]
     own = observation.outputs[0], observation.subscripts
     density = observation.distribution.log_density
     if density is not None:
         # The formula of a density holds what stands left of `~` too.
-        found += [read for read in reads_of(density) if (read.name, read.subscripts) != own]
+        found += [read for read in m.reads_of(density) if (read.name, read.subscripts) != own]
     return [read for read in found if read.name in scope.outputs]
 
 
-def _expressions(call: DistributionCall) -> list[Expression]:
+def _expressions(call: m.DistributionCall) -> list[m.Expression]:
     return [*call.arguments.values(), *(each for part in call.components for each in _expressions(part))]
 
 
-def _check_own(scope: Scope, name: str, seen: Sequence[Observation]) -> None:
+def _check_own(scope: Scope, name: str, seen: Sequence[m.Observation]) -> None:
     axes = scope.outputs[name].axes
     own = [(each, read) for each in seen if name in each.outputs for read in output_reads(scope, each)]
     own = [(each, read) for each, read in own if read.name == name]
@@ -155,7 +144,7 @@ def _check_cycles(scope: Scope, edges: dict[str, dict[str, Span]]) -> None:
 READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})
 
 
-def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen: list[Observation]) -> None:
+def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen: list[m.Observation]) -> None:
     """Check one `~` statement and append it to those `seen`."""
     observed = [check_left(scope, part, statement.distribution) for part in statement.left]
     call = statement.distribution
@@ -175,7 +164,7 @@ def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen
     names = tuple(each.output.name for each in observed)
     guards = observed[0].guards if len(observed) == 1 else ()
     transform = observed[0].transform if len(observed) == 1 else None
-    new = Observation(names, axes, distribution, statement.span, subscripts, guards, transform)
+    new = m.Observation(names, axes, distribution, statement.span, subscripts, guards, transform)
     for each in observed:
         # No element of an output is observed by two lines.
         name = each.output.name
@@ -191,7 +180,7 @@ def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen
     seen.append(new)
 
 
-def _known(scope: Scope, call: syntax.Call, observed: list[Observed]) -> DistributionCall:
+def _known(scope: Scope, call: syntax.Call, observed: list[Observed]) -> m.DistributionCall:
     entry = DISTRIBUTIONS[call.function.text]
     if len(observed) > 1:
         scope.problems.fail(
@@ -230,7 +219,7 @@ def _place(scope: Scope, left: Observed) -> Place:
     return Place(f"an observation of `{name}`", READABLE | {"output"}, shown, left.bound())
 
 
-def _by_formula(scope: Scope, call: syntax.Call, observed: list[Observed]) -> DistributionCall:
+def _by_formula(scope: Scope, call: syntax.Call, observed: list[Observed]) -> m.DistributionCall:
     name = call.function.text
     if len(observed) > 1:
         expected = "one output on its left"
@@ -238,7 +227,7 @@ def _by_formula(scope: Scope, call: syntax.Call, observed: list[Observed]) -> Di
     return density_call(scope, _place(scope, observed[0]), call, observed[0])
 
 
-def _unknown(scope: Scope, call: syntax.Call, output: Output) -> None:
+def _unknown(scope: Scope, call: syntax.Call, output: m.Output) -> None:
     name = call.function.text
     if name in scope.lost:
         scope.problems.give_up()
@@ -250,8 +239,8 @@ def _unknown(scope: Scope, call: syntax.Call, output: Output) -> None:
 
 
 def _external(
-    scope: Scope, call: syntax.Call, observed: list[Observed], likelihood: ExternalLikelihood
-) -> DistributionCall:
+    scope: Scope, call: syntax.Call, observed: list[Observed], likelihood: m.ExternalLikelihood
+) -> m.DistributionCall:
     """An opaque density sees whole outputs, of the declared dimensions, in the declared order."""
     name = likelihood.name
     if len(observed) != len(likelihood.observed):
@@ -266,4 +255,4 @@ def _external(
     place = Place(f"an argument of `{name}`", READABLE, left)
     arguments = external_arguments(scope, place, call, likelihood.arguments, check_all)
     by_name = {declared.name: given for declared, given in zip(likelihood.arguments, arguments, strict=True)}
-    return DistributionCall(name, by_name, call.span, external=True)
+    return m.DistributionCall(name, by_name, call.span, external=True)

@@ -5,21 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
+from gpdsl.language.checker import constraints
 from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis, index_axis, whole_number
 from gpdsl.language.checker.build import fact_of
-from gpdsl.language.checker.constraints import (
-    SHAPED,
-    Bound,
-    check_axes,
-    check_bounds,
-    check_initial,
-    check_shape,
-    evaluate_value,
-    refuse_bounds,
-    shape_of,
-    time_unit,
-)
 from gpdsl.language.checker.distributions import BOUNDS, check_distribution
 from gpdsl.language.checker.groups import refuse_learnt
 from gpdsl.language.checker.layers import is_lattice
@@ -31,21 +21,6 @@ from gpdsl.language.errors.functionals import RowNotNormal, SeveralLabels
 from gpdsl.language.errors.limits import NotFinite, SizeOutOfRange
 from gpdsl.language.errors.names import NotReadable
 from gpdsl.language.habits import TYPES, distribution_habit
-from gpdsl.language.model import (
-    At,
-    Axis,
-    Const,
-    DistributionCall,
-    Expression,
-    Index,
-    Input,
-    Output,
-    Param,
-    Row,
-    interval,
-    interval_of,
-    reads_of,
-)
 from gpdsl.language.source import MAX_AXIS
 from gpdsl.language.vocabulary import CONSTRAINTS, DISTRIBUTIONS, INPUT_KINDS, OUTPUT_KINDS
 
@@ -55,17 +30,17 @@ def check_index(scope: Scope, statement: syntax.IndexStatement) -> None:
     name = statement.name
     if statement.start is None or statement.stop is None:
         levels = _levels(scope, statement)
-        axis = Axis(name.text, size=len(levels))
-        scope.indices[name.text] = Index(name.text, name.span, axis, levels)
+        axis = m.Axis(name.text, size=len(levels))
+        scope.indices[name.text] = m.Index(name.text, name.span, axis, levels)
         return
     if statement.start.value != 1:
         scope.problems.fail(RangeStart(statement.start.span, statement.start.text[:20]))
     stop = statement.stop.value
     if isinstance(stop, syntax.Literal):
-        axis = Axis(name.text, size=whole_number(scope, stop))
+        axis = m.Axis(name.text, size=whole_number(scope, stop))
     else:
         axis = free_axis(scope, stop, name.text)
-    scope.indices[name.text] = Index(name.text, name.span, axis)
+    scope.indices[name.text] = m.Index(name.text, name.span, axis)
 
 
 def _levels(scope: Scope, statement: syntax.IndexStatement) -> tuple[int | float | str, ...]:
@@ -106,9 +81,9 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
 def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
     """`input x : real[13]`, `input t : time(per = hour)`."""
     kind = _word(scope, statement.type, "input", INPUT_KINDS)
-    unit = time_unit(scope, statement.type) if kind == "time" else ""
+    unit = constraints.time_unit(scope, statement.type) if kind == "time" else ""
     if statement.type.bounds and not unit:
-        refuse_bounds(scope, statement.type.bounds[0], "an input")
+        constraints.refuse_bounds(scope, statement.type.bounds[0], "an input")
     name, label = statement.declared.name, None
     if kind == "label":
         label = _label(scope, "input", name, statement.type)
@@ -117,22 +92,22 @@ def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
         scope.labels.setdefault(label.name or "", name.text)
     sizes = statement.type.sizes if label is None else ()
     axes = declared_axes(scope, name, statement.declared.indices, sizes)
-    scope.inputs[name.text] = Input(name.text, name.span, axes, kind, unit, label)
+    scope.inputs[name.text] = m.Input(name.text, name.span, axes, kind, unit, label)
 
 
 def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:
     """`output y[p] : count`, `output y : label[c]`, `output y : ordinal[c]`."""
     kind = _word(scope, statement.type, "output", OUTPUT_KINDS)
     if statement.type.bounds:
-        refuse_bounds(scope, statement.type.bounds[0], "an output")
+        constraints.refuse_bounds(scope, statement.type.bounds[0], "an output")
     name, sizes, label = statement.declared.name, statement.type.sizes, None
     if kind in ("label", "ordinal"):
         label, sizes = _label(scope, "output", name, statement.type), ()
     axes = declared_axes(scope, name, statement.declared.indices, sizes)
-    scope.outputs[name.text] = Output(name.text, name.span, kind, axes, label)
+    scope.outputs[name.text] = m.Output(name.text, name.span, kind, axes, label)
 
 
-def _label(scope: Scope, word: str, name: syntax.Identifier, kind: syntax.Type) -> Axis:
+def _label(scope: Scope, word: str, name: syntax.Identifier, kind: syntax.Type) -> m.Axis:
     """The axis of the levels in `label[c]`."""
     if len(kind.sizes) != 1 or not isinstance(kind.sizes[0].value, syntax.Identifier):
         scope.problems.fail(LabelNeedsIndex(kind.span, word, name.text, kind.word.text))
@@ -143,17 +118,17 @@ def check_const(scope: Scope, statement: syntax.ConstStatement) -> None:
     """`const a[p] = [1, 2]`; without an index, a list gets an axis of its own length."""
     name, formula = statement.declared.name, statement.value
     axes = declared_axes(scope, name, statement.declared.indices, ())
-    values = evaluate_value(scope, formula, name.text)
+    values = constraints.evaluate_value(scope, formula, name.text)
     if is_lattice(formula) and len(axes) == 1 and isinstance(values, tuple) and isinstance(values[0], tuple):
-        axes = (*axes, Axis(None, size=len(values[0])))
+        axes = (*axes, m.Axis(None, size=len(values[0])))
     if not statement.declared.indices:
-        axes = tuple(Axis(None, size=size) for size in shape_of(scope, formula, values, name.text))
+        axes = tuple(m.Axis(None, size=size) for size in constraints.shape_of(scope, formula, values, name.text))
         _distinct(scope, name, axes)
-    check_shape(scope, formula, values, name.text, axes)
-    scope.consts[name.text] = Const(name.text, name.span, axes, values)
+    constraints.check_shape(scope, formula, values, name.text, axes)
+    scope.consts[name.text] = m.Const(name.text, name.span, axes, values)
 
 
-def _distinct(scope: Scope, name: syntax.Identifier, axes: tuple[Axis, ...]) -> None:
+def _distinct(scope: Scope, name: syntax.Identifier, axes: tuple[m.Axis, ...]) -> None:
     for axis in axes:
         if axis.size is not None and axis.size > MAX_AXIS:
             scope.problems.fail(SizeOutOfRange(name.span, str(axis.size), MAX_AXIS))
@@ -165,18 +140,18 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
     constraint = _word(scope, statement.type, "parameter", tuple(CONSTRAINTS))
     name = statement.declared.name
     axes = declared_axes(scope, name, statement.declared.indices, statement.type.sizes)
-    if constraint in SHAPED:
-        check_axes(scope, name.text, statement.type, axes)
-    lower, upper = check_bounds(scope, name.text, statement.type) if statement.type.bounds else (None, None)
+    if constraint in constraints.SHAPED:
+        constraints.check_axes(scope, name.text, statement.type, axes)
+    lower, upper = constraints.check_bounds(scope, name.text, statement.type) if statement.type.bounds else (None, None)
     initial: float | tuple = _default_initial(constraint, lower, upper)
     given = statement.value is not None
-    param = Param(name.text, name.span, constraint, axes, initial, statement.fixed, None, lower, upper, given)
+    param = m.Param(name.text, name.span, constraint, axes, initial, statement.fixed, None, lower, upper, given)
     if statement.value is not None:
         param = replace(param, initial=initial_value(scope, statement.value, param))
     scope.params[name.text] = param
 
 
-def _default_initial(constraint: str, lower: Bound, upper: Bound) -> float:
+def _default_initial(constraint: str, lower: constraints.Bound, upper: constraints.Bound) -> float:
     """The initial value of a parameter that has none written: that of its type when the bounds allow it."""
     usual = CONSTRAINTS[constraint]
     bottom = 0.0 if lower is None and constraint == "positive" else lower
@@ -187,12 +162,12 @@ def _default_initial(constraint: str, lower: Bound, upper: Bound) -> float:
     return bottom + 1.0 if bottom is not None else (upper or 0.0) - 1.0
 
 
-def initial_value(scope: Scope, formula: syntax.Formula, param: Param) -> float | tuple:
+def initial_value(scope: Scope, formula: syntax.Formula, param: m.Param) -> float | tuple:
     """The value at which a parameter starts: of its type and shape, and inside its bounds."""
     domain = {"simplex": "unit", **dict.fromkeys(("ordered", "correlation_factor"), "real")}
-    value = evaluate_value(scope, formula, param.name, domain.get(param.constraint, param.constraint))
-    check_shape(scope, formula, value, param.name, param.axes)
-    check_initial(scope, formula, replace(param, initial=value))
+    value = constraints.evaluate_value(scope, formula, param.name, domain.get(param.constraint, param.constraint))
+    constraints.check_shape(scope, formula, value, param.name, param.axes)
+    constraints.check_initial(scope, formula, replace(param, initial=value))
     return value
 
 
@@ -224,7 +199,7 @@ def check_prior(scope: Scope, statement: syntax.ParamStatement) -> None:
     scope.params[name] = replace(param, prior=prior)
 
 
-def _check_names(scope: Scope, call: syntax.Call, param: Param) -> None:
+def _check_names(scope: Scope, call: syntax.Call, param: m.Param) -> None:
     """The distribution is a prior of this sort of parameter, and so are the components of a mixture."""
     word, own = call.function, _OWN.get(param.constraint)
     known = [own[0]] if own else [each.name for each in DISTRIBUTIONS.values() if each.continuous]
@@ -244,7 +219,7 @@ def _check_names(scope: Scope, call: syntax.Call, param: Param) -> None:
             _check_names(scope, inner, param)
 
 
-def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
+def _check_support(scope: Scope, prior: m.DistributionCall, param: m.Param) -> None:
     """Every value the parameter can take has a density: else the search would end at an edge nobody has written."""
     if param.constraint in _OWN:
         return
@@ -252,10 +227,10 @@ def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
         for component in prior.components:
             _check_support(scope, component, param)
         return
-    low, high = interval(param)
+    low, high = m.interval(param)
     inner = prior.components[0] if prior.components else prior
     support = DISTRIBUTIONS[inner.name].support
-    least, most = interval_of(support)
+    least, most = m.interval_of(support)
     if low < least or high > most:
         remedy = "declare `real(lower = 0, upper = 1)` or `unit`" if support == "unit" else f"declare it `{support}`"
         shown = _described(param)
@@ -273,7 +248,7 @@ def _check_support(scope: Scope, prior: DistributionCall, param: Param) -> None:
         scope.problems.fail(PriorElsewhere(prior.span, prior.name, values, param.name, _described(param), remedy))
 
 
-def _described(param: Param) -> str:
+def _described(param: m.Param) -> str:
     """`real(lower = -1)`, as it is written."""
     bounds = [f"{n} = {v:g}" for n, v in (("lower", param.lower), ("upper", param.upper)) if v is not None]
     return f"`{param.constraint}({', '.join(bounds)})`" if bounds else f"`{param.constraint}`"
@@ -303,13 +278,13 @@ def check_row(scope: Scope, statement: syntax.RowStatement) -> None:
     place = Place("the prior of a row variable", _READABLE, left, bound)
     distribution = check_distribution(scope, place, call, axes)
     _same_in_every_row(scope, left, distribution.arguments["sd"])
-    scope.rows[declared.name.text] = Row(declared.name.text, declared.name.span, axes, distribution)
+    scope.rows[declared.name.text] = m.Row(declared.name.text, declared.name.span, axes, distribution)
 
 
-def _same_in_every_row(scope: Scope, left: Left, sd: Expression) -> None:
+def _same_in_every_row(scope: Scope, left: Left, sd: m.Expression) -> None:
     """The spread of a row variable is a factor of white noise, which inputs have no part in."""
-    for read in reads_of(sd):
-        levels = [each.input for each in read.subscripts if isinstance(each, At)]
+    for read in m.reads_of(sd):
+        levels = [each.input for each in read.subscripts if isinstance(each, m.At)]
         for name in [*levels, *([read.name] if scope.sorts[read.name] == "input" else [])]:
             advice = f"write `{left.text} ~ Normal(0, 1)`, and multiply `{left.name}` where it is used"
             words = "the standard deviation of a row variable"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_shift, contains, read
 from gpdsl.language.checker.build import fact_of, number, operation, remember
@@ -13,32 +14,15 @@ from gpdsl.language.checker.scope import SORTS, IndexRange, Passed, Place, Scope
 from gpdsl.language.errors.axes import IndexNotBound, PointlessReduction, SubscriptOutOfRange
 from gpdsl.language.errors.calls import NotAValue, UnknownArgument, WrongArity
 from gpdsl.language.errors.names import NothingShared, NothingToReduce, NotReadable, SeveralShared, SeveralToReduce
-from gpdsl.language.model import (
-    Axis,
-    Expression,
-    ExternalCall,
-    Fixed,
-    FunctionCall,
-    IndexNumber,
-    IndexValue,
-    Local,
-    Operation,
-    Read,
-    Reduction,
-    Subscript,
-    Whole,
-    parts,
-    same_axis,
-)
 from gpdsl.language.source import Span
 
 # Values passed to a formula: what the arguments of a `function` stand for inside one call, and their elements.
 
-Chosen = tuple[tuple[Axis, Subscript], ...]
+Chosen = tuple[tuple[m.Axis, m.Subscript], ...]
 """A subscript for each of some axes."""
 
 
-def passed_value(scope: Scope, place: Place, name: syntax.Name, value: Expression, passed: Passed) -> Expression:
+def passed_value(scope: Scope, place: Place, name: syntax.Name, value: m.Expression, passed: Passed) -> m.Expression:
     """An argument inside a formula: the expression passed, or the part of it that the subscripts choose."""
     text = name.identifier.text
     if name.subscripts is None:
@@ -55,62 +39,62 @@ def passed_value(scope: Scope, place: Place, name: syntax.Name, value: Expressio
     return _substitute(scope, place, name, value, tuple(zip(axes, chosen.subscripts, strict=True)))
 
 
-def generic_value(scope: Scope, place: Place, name: syntax.Name) -> Expression:
+def generic_value(scope: Scope, place: Place, name: syntax.Name) -> m.Expression:
     """An element of an argument while its function is being defined: its axes are those of the subscripts written."""
     axes = tuple(_generic_axis(scope, each, k) for k, each in enumerate(name.subscripts or ()))
     chosen = read(scope, place, name, axes)
-    return Local(name.span, chosen.axes, name.identifier.text, chosen.subscripts)
+    return m.Local(name.span, chosen.axes, name.identifier.text, chosen.subscripts)
 
 
-def _generic_axis(scope: Scope, subscript: syntax.Subscript, position: int) -> Axis:
+def _generic_axis(scope: Scope, subscript: syntax.Subscript, position: int) -> m.Axis:
     """The axis that a subscript suggests: that of its index, or one nobody knows."""
     value = subscript.value.left if isinstance(subscript.value, syntax.Binary) else subscript.value
     if isinstance(value, syntax.Name) and value.identifier.text in scope.indices:
         return scope.indices[value.identifier.text].axis
-    return Axis(None, dimension=f"?{position}")
+    return m.Axis(None, dimension=f"?{position}")
 
 
-def has_unknown_axes(place: Place, expression: Expression) -> bool:
+def has_unknown_axes(place: Place, expression: m.Expression) -> bool:
     """Whether an expression in a definition reads an argument as a whole, with whatever axes a call will give it."""
     if not place.generic:
         return False
-    if isinstance(expression, Local):
+    if isinstance(expression, m.Local):
         return not expression.subscripts
-    return any(has_unknown_axes(place, part) for part in parts(expression))
+    return any(has_unknown_axes(place, part) for part in m.parts(expression))
 
 
-def unknown_reduction(scope: Scope, span: Span, operator: str, body: Expression) -> Expression:
+def unknown_reduction(scope: Scope, span: Span, operator: str, body: m.Expression) -> m.Expression:
     """A sum in a definition over axes that only a call will tell."""
     inside = fact_of(scope, body)
-    axis = Axis(None, dimension="?")
+    axis = m.Axis(None, dimension="?")
     fact = replace(inside, value=None, largest=None, terms=inside.terms + 1, depth=inside.depth + 1)
-    return remember(scope, Reduction(span, body.axes, operator, axis, body), fact)
+    return remember(scope, m.Reduction(span, body.axes, operator, axis, body), fact)
 
 
-def _substitute(scope: Scope, place: Place, name: syntax.Name, value: Expression, chosen: Chosen) -> Expression:
+def _substitute(scope: Scope, place: Place, name: syntax.Name, value: m.Expression, chosen: Chosen) -> m.Expression:
     """The expression with the running values of some axes replaced: `a` at `i = 2`, or along another index."""
     chosen = tuple((axis, subscript) for axis, subscript in chosen if not _keeps(axis, subscript))
-    if not any(same_axis(axis, each) for axis, _ in chosen for each in value.axes):
+    if not any(m.same_axis(axis, each) for axis, _ in chosen for each in value.axes):
         return value
     inside = lambda part, left=chosen: _substitute(scope, place, name, part, left)  # noqa: E731
     axes = _axes(scope, value.axes, chosen)
     match value:
-        case IndexNumber(index=index):
+        case m.IndexNumber(index=index):
             return _index_number(scope, place, value, {axis.name: each for axis, each in chosen}[index])
-        case Read(subscripts=subscripts):
+        case m.Read(subscripts=subscripts):
             new = tuple(_subscript(scope, place, name, value, k, chosen) for k in range(len(subscripts)))
-            changed: Expression = replace(value, axes=axes, subscripts=new)
-        case Operation(operands=operands):
+            changed: m.Expression = replace(value, axes=axes, subscripts=new)
+        case m.Operation(operands=operands):
             changed = replace(value, axes=axes, operands=tuple(map(inside, operands)))
-        case Reduction(axis=own, body=body):
-            rest = tuple(each for each in chosen if not same_axis(each[0], own))
+        case m.Reduction(axis=own, body=body):
+            rest = tuple(each for each in chosen if not m.same_axis(each[0], own))
             changed = replace(value, axes=axes, body=inside(body, rest))
-        case FunctionCall(arguments=arguments, body=body):
+        case m.FunctionCall(arguments=arguments, body=body):
             changed = replace(value, axes=axes, arguments=tuple(map(inside, arguments)), body=inside(body))
-        case Local():
-            new = tuple(next((s for own, s in chosen if same_axis(own, each)), Whole(each)) for each in value.axes)
+        case m.Local():
+            new = tuple(next((s for own, s in chosen if m.same_axis(own, each)), m.Whole(each)) for each in value.axes)
             changed = replace(value, axes=axes, subscripts=new)
-        case ExternalCall(function=function):
+        case m.ExternalCall(function=function):
             remedy = "give it a name first: `let g = ...`, and pass `g`"
             scope.problems.fail(NotAValue(name.span, function, "result of an opaque function", remedy))
         case _:
@@ -118,60 +102,60 @@ def _substitute(scope: Scope, place: Place, name: syntax.Name, value: Expression
     return remember(scope, changed, fact_of(scope, value))
 
 
-def _keeps(axis: Axis, subscript: Subscript) -> bool:
+def _keeps(axis: m.Axis, subscript: m.Subscript) -> bool:
     """Whether a subscript leaves its axis as it is."""
-    return isinstance(subscript, Whole) or (
-        isinstance(subscript, IndexValue) and subscript.index == axis.name and not subscript.offset
+    return isinstance(subscript, m.Whole) or (
+        isinstance(subscript, m.IndexValue) and subscript.index == axis.name and not subscript.offset
     )
 
 
-def _axes(scope: Scope, axes: tuple[Axis, ...], chosen: Chosen) -> tuple[Axis, ...]:
+def _axes(scope: Scope, axes: tuple[m.Axis, ...], chosen: Chosen) -> tuple[m.Axis, ...]:
     """The axes that remain: an element drops one, another index renames it."""
     kept = []
     for axis in axes:
-        subscript = next((each for own, each in chosen if same_axis(own, axis)), None)
-        if isinstance(subscript, IndexValue):
+        subscript = next((each for own, each in chosen if m.same_axis(own, axis)), None)
+        if isinstance(subscript, m.IndexValue):
             kept.append(scope.indices[subscript.index].axis)
-        elif not isinstance(subscript, Fixed):
+        elif not isinstance(subscript, m.Fixed):
             kept.append(axis)
     return tuple(kept)
 
 
-def _index_number(scope: Scope, place: Place, value: IndexNumber, subscript: Subscript) -> Expression:
-    if isinstance(subscript, Fixed):
+def _index_number(scope: Scope, place: Place, value: m.IndexNumber, subscript: m.Subscript) -> m.Expression:
+    if isinstance(subscript, m.Fixed):
         return number(scope, value.span, subscript.position, str(subscript.position))
-    assert isinstance(subscript, IndexValue)
+    assert isinstance(subscript, m.IndexValue)
     axis = scope.indices[subscript.index].axis
-    moved = remember(scope, IndexNumber(value.span, (axis,), subscript.index), fact_of(scope, value))
+    moved = remember(scope, m.IndexNumber(value.span, (axis,), subscript.index), fact_of(scope, value))
     shift = number(scope, value.span, subscript.offset, str(subscript.offset))
     return operation(scope, place, value.span, "+", (moved, shift)) if subscript.offset else moved
 
 
-def _subscript(scope: Scope, place: Place, name: syntax.Name, value: Read, k: int, chosen: Chosen) -> Subscript:
+def _subscript(scope: Scope, place: Place, name: syntax.Name, value: m.Read, k: int, chosen: Chosen) -> m.Subscript:
     own, declared = value.subscripts[k], _declared(scope, value)[k]
-    offset = own.offset if isinstance(own, IndexValue) else 0
-    running = declared if isinstance(own, Whole) else _running(scope, own)
-    new = next((each for axis, each in chosen if running is not None and same_axis(axis, running)), None)
+    offset = own.offset if isinstance(own, m.IndexValue) else 0
+    running = declared if isinstance(own, m.Whole) else _running(scope, own)
+    new = next((each for axis, each in chosen if running is not None and m.same_axis(axis, running)), None)
     match new:
-        case Fixed(position=position):
+        case m.Fixed(position=position):
             at = position + offset
             if at < 1 or (declared.size is not None and at > declared.size):
                 why = f"the elements along this axis are 1..{declared.describe()}"
                 element = f"{value.name}[{at}]"
                 scope.problems.fail(SubscriptOutOfRange(name.span, value.name, element, why, "use another element"))
-            return Fixed(at)
-        case IndexValue(index=index, offset=shift):
-            moved = IndexValue(index, shift + offset)
+            return m.Fixed(at)
+        case m.IndexValue(index=index, offset=shift):
+            moved = m.IndexValue(index, shift + offset)
             check_shift(scope, place, value.name, name.span, moved)
             return moved
     return own
 
 
-def _running(scope: Scope, subscript: Subscript) -> Axis | None:
-    return scope.indices[subscript.index].axis if isinstance(subscript, IndexValue) else None
+def _running(scope: Scope, subscript: m.Subscript) -> m.Axis | None:
+    return scope.indices[subscript.index].axis if isinstance(subscript, m.IndexValue) else None
 
 
-def _declared(scope: Scope, value: Read) -> tuple[Axis, ...]:
+def _declared(scope: Scope, value: m.Read) -> tuple[m.Axis, ...]:
     tables: tuple[Mapping, ...] = (scope.inputs, scope.outputs, scope.consts, scope.params, scope.rows)
     if value.name in scope.latents:
         return scope.latents[value.name].values
@@ -179,13 +163,13 @@ def _declared(scope: Scope, value: Read) -> tuple[Axis, ...]:
         if value.name in table:
             return table[value.name].axes
     # The `let` being defined: it is read by subscripts only, whose axes are those of its indices.
-    return tuple(_running(scope, each) or Axis(None, dimension="?") for each in value.subscripts)
+    return tuple(_running(scope, each) or m.Axis(None, dimension="?") for each in value.subscripts)
 
 
-Check = Callable[[Scope, Place, syntax.Formula], Expression]
+Check = Callable[[Scope, Place, syntax.Formula], m.Expression]
 
 
-def reduction(scope: Scope, place: Place, call: syntax.Call, check: Check) -> Expression:
+def reduction(scope: Scope, place: Place, call: syntax.Call, check: Check) -> m.Expression:
     """`sum(q, ...)` over an index, `sum(...)` over the one axis of its argument that has no value at this place."""
     name, signature = call.function.text, f"{call.function.text}(q, ...)"
     no_names(scope, call, signature)
@@ -207,7 +191,7 @@ def reduction(scope: Scope, place: Place, call: syntax.Call, check: Check) -> Ex
     return _reduced(scope, call.span, name, axis, body)
 
 
-def _index(scope: Scope, place: Place, call: syntax.Call, signature: str) -> Axis:
+def _index(scope: Scope, place: Place, call: syntax.Call, signature: str) -> m.Axis:
     name, first = call.function.text, call.arguments[0].value
     if not isinstance(first, syntax.Name) or first.subscripts is not None:
         scope.problems.fail(WrongArity(first.span, name, "an index as its first argument", 2, signature))
@@ -226,20 +210,20 @@ def _index(scope: Scope, place: Place, call: syntax.Call, signature: str) -> Axi
     return scope.indices[index.text].axis if index.text in scope.indices else scope.problems.give_up()
 
 
-def _reduced(scope: Scope, span: Span, name: str, axis: Axis, body: Expression) -> Expression:
-    axes = tuple(each for each in body.axes if not same_axis(each, axis))
+def _reduced(scope: Scope, span: Span, name: str, axis: m.Axis, body: m.Expression) -> m.Expression:
+    axes = tuple(each for each in body.axes if not m.same_axis(each, axis))
     inside = fact_of(scope, body)
-    own = next(each for each in body.axes if same_axis(each, axis))
+    own = next(each for each in body.axes if m.same_axis(each, axis))
     fact = Fact(degree=inside.degree, terms=inside.terms + 1)
-    return remember(scope, Reduction(span, axes, name, own, body), fact)
+    return remember(scope, m.Reduction(span, axes, name, own, body), fact)
 
 
-def _free(place: Place, axes: tuple[Axis, ...]) -> list[Axis]:
+def _free(place: Place, axes: tuple[m.Axis, ...]) -> list[m.Axis]:
     """The axes along which an expression is a whole array here: those without a name, and those not on the left."""
     return [axis for axis in axes if axis.name is None or not (axis.name in place.bound or place.runs(axis.name))]
 
 
-def _only_axis(scope: Scope, place: Place, name: str, body: Expression) -> Axis:
+def _only_axis(scope: Scope, place: Place, name: str, body: m.Expression) -> m.Axis:
     free = _free(place, body.axes)
     if not free:
         bound = _listed(body.axes)
@@ -254,24 +238,26 @@ def _only_axis(scope: Scope, place: Place, name: str, body: Expression) -> Axis:
     return free[0]
 
 
-def _text(scope: Scope, *expressions: Expression) -> str:
+def _text(scope: Scope, *expressions: m.Expression) -> str:
     """What is written there, as factors of a product."""
     texts = [scope.quote(each.span).strip("`") for each in expressions]
     return "..." if "this" in texts else " * ".join(texts)
 
 
-def _which(name: str, axes: list[Axis], body: str) -> str:
+def _which(name: str, axes: list[m.Axis], body: str) -> str:
     named = [axis.name for axis in axes if axis.name is not None]
     if named:
         return f"say which: `{name}({named[0]}, {body})`"
     return f"declare an index for one of them, `index q in 1..{axes[0].describe()}`, and write `{name}(q, ...)`"
 
 
-def _listed(axes: tuple[Axis, ...], word: str = "and") -> str:
+def _listed(axes: tuple[m.Axis, ...], word: str = "and") -> str:
     return f" {word} ".join(f"`{axis.describe()}`" for axis in axes)
 
 
-def contraction(scope: Scope, place: Place, span: Span, operator: str, operands: tuple[Expression, ...]) -> Expression:
+def contraction(
+    scope: Scope, place: Place, span: Span, operator: str, operands: tuple[m.Expression, ...]
+) -> m.Expression:
     """`a @ b` and `dot(a, b)`: the sum of the products over the one axis that both have."""
     left, right = operands
     if has_unknown_axes(place, left) or has_unknown_axes(place, right):
@@ -286,7 +272,7 @@ def contraction(scope: Scope, place: Place, span: Span, operator: str, operands:
     return _reduced(scope, span, "sum", shared[0], product)
 
 
-def _nothing_shared(scope: Scope, span: Span, operator: str, left: Expression, right: Expression) -> NothingShared:
+def _nothing_shared(scope: Scope, span: Span, operator: str, left: m.Expression, right: m.Expression) -> NothingShared:
     words = (scope.quote(left.span), scope.quote(right.span))
     label = f"{words[0]} is {describe_axes(left.axes)}, {words[1]} is {describe_axes(right.axes)}"
     both = [axis.describe() for axis in left.axes if contains(right.axes, axis)]

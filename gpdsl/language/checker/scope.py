@@ -8,30 +8,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NoReturn
 
+from gpdsl.language import model as m
 from gpdsl.language.checker.facts import Fact
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import TooManyMistakes
 from gpdsl.language.errors.names import UnknownName
 from gpdsl.language.habits import scale_habit, word_habit
-from gpdsl.language.model import (
-    Axis,
-    Const,
-    Density,
-    Expression,
-    External,
-    ExternalLikelihood,
-    Function,
-    Functional,
-    Guard,
-    Index,
-    Input,
-    KernelDefinition,
-    Latent,
-    Let,
-    Output,
-    Param,
-    Row,
-)
 from gpdsl.language.source import MAX_REPORTED, Source, Span, closest
 from gpdsl.language.syntax import DensityStatement, FunctionStatement, Identifier, KernelStatement
 
@@ -110,7 +92,7 @@ SORTS = {
 class ByGroup:
     """What each level of an input has its own of: its axes as declared, the latent, and whether that is its log."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[m.Axis, ...]
     latent: str
     log: bool
 
@@ -127,29 +109,29 @@ class Scope:
     lost: set[str]
     sorts: dict[str, str] = field(default_factory=dict)
     places: dict[str, Span] = field(default_factory=dict)
-    indices: dict[str, Index] = field(default_factory=dict)
-    inputs: dict[str, Input] = field(default_factory=dict)
-    outputs: dict[str, Output] = field(default_factory=dict)
-    consts: dict[str, Const] = field(default_factory=dict)
-    params: dict[str, Param] = field(default_factory=dict)
-    rows: dict[str, Row] = field(default_factory=dict)
-    latents: dict[str, Latent] = field(default_factory=dict)
-    lets: dict[str, Let] = field(default_factory=dict)
-    functions: dict[str, Function] = field(default_factory=dict)
-    kernels: dict[str, KernelDefinition] = field(default_factory=dict)
-    densities: dict[str, Density] = field(default_factory=dict)
+    indices: dict[str, m.Index] = field(default_factory=dict)
+    inputs: dict[str, m.Input] = field(default_factory=dict)
+    outputs: dict[str, m.Output] = field(default_factory=dict)
+    consts: dict[str, m.Const] = field(default_factory=dict)
+    params: dict[str, m.Param] = field(default_factory=dict)
+    rows: dict[str, m.Row] = field(default_factory=dict)
+    latents: dict[str, m.Latent] = field(default_factory=dict)
+    lets: dict[str, m.Let] = field(default_factory=dict)
+    functions: dict[str, m.Function] = field(default_factory=dict)
+    kernels: dict[str, m.KernelDefinition] = field(default_factory=dict)
+    densities: dict[str, m.Density] = field(default_factory=dict)
     kernel_statements: dict[str, KernelStatement] = field(default_factory=dict)
-    externals: dict[str, External] = field(default_factory=dict)
-    likelihoods: dict[str, ExternalLikelihood] = field(default_factory=dict)
-    observed: dict[str, list[tuple[int, tuple[Guard, ...]]]] = field(default_factory=dict)
+    externals: dict[str, m.External] = field(default_factory=dict)
+    likelihoods: dict[str, m.ExternalLikelihood] = field(default_factory=dict)
+    observed: dict[str, list[tuple[int, tuple[m.Guard, ...]]]] = field(default_factory=dict)
     """Of each output the lines that observe it, and which elements each does."""
-    facts: dict[int, tuple[Expression, Fact]] = field(default_factory=dict)
+    facts: dict[int, tuple[m.Expression, Fact]] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     """The first input of levels along each index that has one."""
     by_group: dict[str, ByGroup] = field(default_factory=dict)
     """Latents and inferred parameters of which each level of an input has its own."""
     let_facts: dict[str, Fact] = field(default_factory=dict)
-    readings: dict[str, set[Functional]] = field(default_factory=dict)
+    readings: dict[str, set[m.Functional]] = field(default_factory=dict)
     formulas: dict[str, FunctionStatement | DensityStatement] = field(default_factory=dict)
     expanded: int = 0
 
@@ -204,7 +186,7 @@ class Scope:
         return f"`{text}`" if span.line == span.end_line and 0 < len(text) <= _SHOWN else "this"
 
 
-def describe_axes(axes: tuple[Axis, ...]) -> str:
+def describe_axes(axes: tuple[m.Axis, ...]) -> str:
     """`real[4]`, `real[layer]`, `a scalar`: how a message shows dimensions."""
     return f"`real[{', '.join(axis.describe() for axis in axes)}]`" if axes else "one number"
 
@@ -212,9 +194,9 @@ def describe_axes(axes: tuple[Axis, ...]) -> str:
 # Where an expression stands: what it may read, which indices have a value there, and what is on the left.
 
 NOTHING: Mapping[str, IndexRange] = MappingProxyType({})
-NO_LOCALS: Mapping[str, Expression] = MappingProxyType({})
+NO_LOCALS: Mapping[str, m.Expression] = MappingProxyType({})
 NOT_PASSED: Mapping[str, Passed] = MappingProxyType({})
-NO_LEVELS: Mapping[str, Axis | None] = MappingProxyType({})
+NO_LEVELS: Mapping[str, m.Axis | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -225,7 +207,7 @@ class IndexRange:
     high: int | None
 
     @classmethod
-    def of(cls, axis: Axis) -> IndexRange:
+    def of(cls, axis: m.Axis) -> IndexRange:
         """All values of an axis."""
         return cls(1, axis.size)
 
@@ -251,7 +233,7 @@ class Left:
     indices: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
 
-    def lacks(self, axis: Axis) -> str:
+    def lacks(self, axis: m.Axis) -> str:
         """What to do when the right side has an axis that this left side lacks."""
         if axis.name is None:
             return f"take one element, `[1]`, or declare `index q in 1..{axis.describe()}` and `sum(q, ...)` over it"
@@ -293,12 +275,12 @@ class Place:
     bound: Mapping[str, IndexRange] = field(default_factory=lambda: NOTHING)
     whole: bool = False
     free: bool = False
-    recursion: tuple[str, tuple[Axis, ...]] | None = None
-    local: Mapping[str, Expression] = field(default_factory=lambda: NO_LOCALS)
+    recursion: tuple[str, tuple[m.Axis, ...]] | None = None
+    local: Mapping[str, m.Expression] = field(default_factory=lambda: NO_LOCALS)
     passed: Mapping[str, Passed] = field(default_factory=lambda: NOT_PASSED)
     generic: bool = False
     columns: frozenset[str] = frozenset()
-    levels: Mapping[str, Axis | None] = field(default_factory=lambda: NO_LEVELS)
+    levels: Mapping[str, m.Axis | None] = field(default_factory=lambda: NO_LEVELS)
 
     def runs(self, index: str) -> bool:
         """Whether an argument of the call being written out varies along an index that has a value at the call."""

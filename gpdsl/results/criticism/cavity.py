@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.estimators.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.estimators.sampling import base_normals
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import site_target
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, parts
+from gpdsl.inference.sampling import base_normals
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table, with_sums
 from gpdsl.program.program import Program, take_rows
 from gpdsl.results.expectation import Beliefs

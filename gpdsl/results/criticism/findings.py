@@ -21,14 +21,17 @@ from gpdsl.results.criticism.finding import (
     PROGRAMS,
     SKIPPED,
     Diagnosis,
+    Ended,
     Finding,
+    Inspection,
     affordable,
     allows_errors,
+    at_edges,
     frame,
+    of_curvature,
     unmade,
 )
 from gpdsl.results.criticism.importance import importance, kept_from, price_of_draws, skipped
-from gpdsl.results.criticism.inspected import Ended, Inspection, at_edges, of_curvature
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows, reweighted
 from gpdsl.results.criticism.seen import Seen

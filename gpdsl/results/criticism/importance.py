@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.errors import plural
 from gpdsl.inference.bound import views, whitened_marginals
-from gpdsl.inference.estimators.expected_log_likelihood import log_density
+from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.log_joint import of_model
 from gpdsl.inference.posteriors.family import Whitened

@@ -10,19 +10,8 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from gpdsl.errors import GpdslError
+from gpdsl.results.pictures import style
 from gpdsl.results.pictures.rows import Seen, mean_or_median, seen_of
-from gpdsl.results.pictures.style import (
-    canvas,
-    colours,
-    element,
-    elements,
-    legend,
-    plain,
-    scatter,
-    thinned,
-    title_of,
-    wrapped,
-)
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.scored import DRAWS, places_drawn
 from gpdsl.results.table import predictable_outputs
@@ -39,33 +28,35 @@ FURTHEST = 1e-12
 def residuals(seen: Seen, names: Sequence[str]) -> Figure:
     """Of each output: residuals against the mean, and their quantiles against those of a standard normal."""
     part, prediction = part_of(seen)
-    figure, panels = canvas(len(names), 2, 4.2, 3.1, title_of(seen.fit))
+    figure, panels = style.canvas(len(names), 2, 4.2, 3.1, style.title_of(seen.fit))
     for name, (left, right) in zip(names, panels, strict=True):
         values = _values(part, name)
         found = ndtri(np.clip(places_drawn(prediction, name, values), FURTHEST, 1 - FURTHEST))
         output = seen.fit.program.declarations.outputs[name]
         centre = prediction.mean(name).max(axis=-1) if output.label else mean_or_median(prediction, name)
-        shown = elements(seen.fit, name, found.shape[1:], ELEMENTS)
-        for (place, label), colour in zip(shown, colours(len(shown)), strict=True):
-            own = element(found, place)
-            scatter(left, element(centre, place), own, color=colour, label=label if len(shown) > 1 else None)
+        shown = style.elements(seen.fit, name, found.shape[1:], ELEMENTS)
+        for (place, label), colour in zip(shown, style.colours(len(shown)), strict=True):
+            own = style.element(found, place)
+            style.scatter(
+                left, style.element(centre, place), own, color=colour, label=label if len(shown) > 1 else None
+            )
             ordered = np.sort(own[np.isfinite(own)])
             normal = ndtri((np.arange(len(ordered)) + 0.5) / max(len(ordered), 1))
-            scatter(right, normal, ordered, color=colour)
+            style.scatter(right, normal, ordered, color=colour)
         for height in (-1.96, 0, 1.96):
             left.axhline(height, color="0.6", lw=0.8, ls="-" if height == 0 else "--")
         right.axline((0, 0), slope=1, color="0.6", lw=0.8)
         what = "probability of the likeliest level" if output.label else "predicted mean"
-        left.set(xlabel=plain(f"{name}: {what}"), ylabel="quantile residual")
+        left.set(xlabel=style.plain(f"{name}: {what}"), ylabel="quantile residual")
         right.set(xlabel="standard normal quantile", ylabel="quantile residual")
-        legend(left)
+        style.legend(left)
     return figure
 
 
 def calibration(seen: Seen, names: Sequence[str]) -> Figure:
     """Of each output, how often the data lie in central intervals, or how often what has a probability happens."""
     part, prediction = part_of(seen)
-    figure, axes = wrapped(len(names), 4.0, 3.6, title_of(seen.fit), most=3)
+    figure, axes = style.wrapped(len(names), 4.0, 3.6, style.title_of(seen.fit), most=3)
     for axis, name in zip(axes, names, strict=True):
         output, values = seen.fit.program.declarations.outputs[name], _values(part, name)
         axis.plot([0, 1], [0, 1], color="0.6", lw=0.8)
@@ -76,13 +67,13 @@ def calibration(seen: Seen, names: Sequence[str]) -> Figure:
         count = int(np.isfinite(found).sum(axis=0).max()) if found.size else 0
         low, high = (binom.ppf(p, max(count, 1), LEVELS) / max(count, 1) for p in (0.025, 0.975))
         axis.fill_between(LEVELS, low, high, color="0.9", lw=0, label="95% of samples of this size")
-        shown = elements(seen.fit, name, found.shape[1:], ELEMENTS)
-        for (place, label), colour in zip(shown, colours(len(shown)), strict=True):
-            away = 2 * np.abs(element(found, place) - 0.5)
+        shown = style.elements(seen.fit, name, found.shape[1:], ELEMENTS)
+        for (place, label), colour in zip(shown, style.colours(len(shown)), strict=True):
+            away = 2 * np.abs(style.element(found, place) - 0.5)
             away = away[np.isfinite(away)]
             axis.plot(LEVELS, [np.mean(away <= level) for level in LEVELS], color=colour, label=label)
         axis.set(xlabel="probability of a central interval", ylabel="share of the data inside")
-        legend(axis)
+        style.legend(axis)
     return figure
 
 
@@ -91,12 +82,12 @@ def _reliability(axis: Axes, prediction: Prediction, name: str, values: np.ndarr
     chances, known = prediction.mean(name), np.isfinite(values)
     output = prediction.beliefs.program.declarations.outputs[name]
     if output.label is None:
-        lines = [(plain(f"{name} = {prediction.levels(name)[1]}"), chances[known], values[known] == 1)]
+        lines = [(style.plain(f"{name} = {prediction.levels(name)[1]}"), chances[known], values[known] == 1)]
     else:
         levels = enumerate(prediction.levels(name))
-        lines = [(plain(str(level)), chances[known][:, n], values[known] == n) for n, level in levels]
+        lines = [(style.plain(str(level)), chances[known][:, n], values[known] == n) for n, level in levels]
     for (label, chance, happened), colour in zip(
-        lines, colours(len(lines), ordered=output.kind == "ordinal"), strict=True
+        lines, style.colours(len(lines), ordered=output.kind == "ordinal"), strict=True
     ):
         bins = np.minimum((chance * BINS).astype(int), BINS - 1)
         full = [each for each in range(BINS) if np.any(bins == each)]
@@ -107,7 +98,7 @@ def _reliability(axis: Axes, prediction: Prediction, name: str, values: np.ndarr
         ends = [np.minimum(spread, y), np.minimum(spread, 1 - y)]
         axis.errorbar(x, y, yerr=ends, color=colour, marker="o", ms=3, lw=1, elinewidth=0.8, label=label)
     axis.set(xlabel="predicted probability", ylabel="share of the data")
-    legend(axis)
+    style.legend(axis)
 
 
 def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
@@ -118,7 +109,7 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     part, prediction = part_of(seen)
-    figure, axes = wrapped(len(names), 5.0, 3.2, title_of(seen.fit), most=2)
+    figure, axes = style.wrapped(len(names), 5.0, 3.2, style.title_of(seen.fit), most=2)
     for axis, name in zip(axes, names, strict=True):
         values = _values(part, name)
         known = np.isfinite(values)
@@ -135,8 +126,8 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
         axis.plot(centre, expected, "o-", ms=3, color="C3", label="expected")
         axis.axhline(0, color="k", lw=0.8)
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axis.set(xlabel=plain(name), ylabel="root of the number of rows")
-        legend(axis)
+        axis.set(xlabel=style.plain(name), ylabel="root of the number of rows")
+        style.legend(axis)
     return figure
 
 
@@ -144,7 +135,7 @@ def part_of(seen: Seen) -> tuple[Seen, Prediction]:
     """Some rows of the data, and what is predicted of them."""
     if seen.data is None:
         raise GpdslError("this picture compares predictions with observed values: pass data=... to plot")
-    rows = thinned(seen.rows, ROWS)
+    rows = style.thinned(seen.rows, ROWS)
     part = seen_of(seen.fit, seen.data.take(rows))
     return part, seen.fit.predict_bound(seen.data.take(rows), None, None)
 

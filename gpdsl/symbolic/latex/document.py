@@ -65,7 +65,7 @@ def sentences(equations: Equations) -> Iterator[tuple[str, str]]:
         ("Outputs", [_output(equations, each) for each in d.outputs.values()]),
         ("Indices", [_index(equations, each) for each in d.indices.values()]),
         ("Parameters", [_param(equations, each) for each in d.params.values()]),
-        ("Constants", [_const(equations, each) for each in d.consts.values()]),
+        ("Constants", [f"${_vector(equations, each.name)} = {_values(each.values)}$" for each in d.consts.values()]),
         ("Functions computed outside of the model", [*_externals(equations)]),
         ("Notation", _notes(equations)),
     ]
@@ -151,10 +151,6 @@ def _domain(equations: Equations, param: m.Param) -> str:
     if param.constraint == "positive" and not param.axes:
         return f"{whole} > 0"
     return rf"{whole} \in {_space(equations, param.constraint, param.axes)}"
-
-
-def _const(equations: Equations, const: m.Const) -> str:
-    return f"${_vector(equations, const.name)} = {_values(const.values)}$"
 
 
 def _values(values: float | tuple) -> str:

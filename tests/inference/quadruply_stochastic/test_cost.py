@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
-from gpdsl.inference.quadruply_stochastic.swept_fit import SweptFit
+from gpdsl.inference.quadruply_stochastic.unsampled import SweptFit
 from gpdsl.inference.quadruply_stochastic.weights import fourier_features, start_weights
 from gpdsl.program.cache import precision
 from tests.inference.quadruply_stochastic.conftest import REGRESSION, make_problem

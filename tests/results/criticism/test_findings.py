@@ -15,9 +15,17 @@ from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism import findings
-from gpdsl.results.criticism.finding import EVALUATIONS, MOST, SPEED, Finding, affordable, allows_errors
+from gpdsl.results.criticism.finding import (
+    EVALUATIONS,
+    MOST,
+    SPEED,
+    Finding,
+    Inspection,
+    affordable,
+    allows_errors,
+    of_curvature,
+)
 from gpdsl.results.criticism.findings import Diagnosis, Look
-from gpdsl.results.criticism.inspected import Inspection, of_curvature
 
 RNG = np.random.default_rng(3)
 X = np.linspace(0, 6, 40)

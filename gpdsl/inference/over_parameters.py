@@ -13,14 +13,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.joint import initial_state
+from gpdsl.inference.best_gaussian import Gaussian, Valued, ascended, averaged, normals, start
 from gpdsl.inference.driver import whole_bound
-from gpdsl.inference.estimators.sampling import sum_and_error
 from gpdsl.inference.integrated import UNTRUSTED, Explored, Integrated, Learnt, Profile, explored
 from gpdsl.inference.log_joint import log_volume
-from gpdsl.inference.over_parameters.gaussian import Gaussian, Valued, ascended, averaged, normals, start
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Problem, Result, as_numpy
 from gpdsl.inference.proposals import mode_of, smoothed
+from gpdsl.inference.sampling import sum_and_error
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 

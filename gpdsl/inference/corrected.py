@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
-from gpdsl.inference.corrected.draws import Around, Drawn, Weighing, resampled
+from gpdsl.inference.corrected_draws import Around, Drawn, Weighing, resampled
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.integrated import UNTRUSTED, Integrated
 from gpdsl.inference.log_joint import images_of, together

@@ -1,1 +1,0 @@
-"""`posterior = corrected`: draws of q that are reweighted, and moved where that does not do, to the exact posterior."""

@@ -1,1 +1,0 @@
-"""Expected log likelihoods of rows: closed form, quadrature, pathwise and score-function samples."""

@@ -1,1 +1,0 @@
-"""q over the learnt parameters: one Gaussian on the real line (`parameters = gaussian`)."""
