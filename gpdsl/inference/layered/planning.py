@@ -118,7 +118,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
             )
         points[place] = start.inducing[known[0]]
     choice = _by_name(program, options, choice, [len(each) for each in points])
-    search = SettledSearch if settles(program, choice.batch, choice.optimizer) else LayeredSearch
+    search = SettledSearch if settles(program, choice.batch, choice.optimizer, choice.samples) else LayeredSearch
     engine = searching("layered", partial(search, start=q), refined=False, explain=explain_layers)
     return Plan(choice, Layout(Full(), False), points, engine)
 
@@ -197,7 +197,8 @@ def _without_samples(program: Program, rows: int, options: Options, choice: Choi
     most = max(_count(options, program.groups[place], points) for place in last_layers(program))
     if (options.expectations == "auto" and taken * most**2 > 2 * FEW) or averaged(program):
         return choice
-    return replace(choice, samples=0, inducing=points)
+    steps = choice.steps if options.steps or choice.batch else min(choice.steps, SETTLING)
+    return replace(choice, samples=0, inducing=points, steps=steps)
 
 
 def _verify_closed(program: Program, options: Options) -> None:
@@ -286,7 +287,7 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     passes = f"{choice.samples} pass(es) of each (SGPVI eq. 78)"
     if not choice.samples:
         passes = "without samples: what is expected of kernels at row variables has a formula (Titsias and Lawrence)"
-    cycles = not options.steps and settles(program, choice.batch, choice.optimizer)
+    cycles = not options.steps and settles(program, choice.batch, choice.optimizer, choice.samples)
     most = f"up to {choice.steps}" if cycles else str(choice.steps)
     lines += ["", "optimiser", f"  {most} steps on {batch} rows, {passes}"]
     if cycles:

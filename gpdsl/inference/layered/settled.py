@@ -41,9 +41,12 @@ Place = tuple[State, Any, Any]
 """Where a search is: what Adam moves, the last layer, and Adam's memory."""
 
 
-def settles(program: Program, batch: int, optimizer: str) -> bool:
-    """Whether all rows are seen in every step, and natural gradients find the last layer of sampled ones."""
-    return not batch and optimizer == "natural" and not program.declarations.rows
+def settles(program: Program, batch: int, optimizer: str, samples: int = 1) -> bool:
+    """Whether all rows are seen in every step, and natural gradients find the last layer.
+
+    Of passes in which layers alone are sampled: the variables of rows follow slowly. Of no samples in any case.
+    """
+    return not batch and optimizer == "natural" and not (samples and program.declarations.rows)
 
 
 class SettledSearch(LayeredSearch):
@@ -104,7 +107,8 @@ class SettledSearch(LayeredSearch):
     def _lengths(self, steps: np.ndarray) -> Float[np.ndarray, "steps 2"]:
         """How far Adam goes, and the last layer: less in the end, where it would follow the noise of single passes."""
         program, lengths = self.problem.program, super()._lengths(steps)
-        fall = np.minimum(LATE * lengths[:, 1] / SHARE, 1.0) if inner_width(program) > 1 else np.ones(len(steps))
+        noisy = self.problem.choice.samples and inner_width(program) > 1
+        fall = np.minimum(LATE * lengths[:, 1] / SHARE, 1.0) if noisy else np.ones(len(steps))
         return np.stack([lengths[:, 0], fall * (1.0 if program.conjugate else NEAR)], axis=1)
 
     def _seen(self, point: State, last: Any, rows: Rows, key: Array, share: Array) -> tuple[Array, State, Any]:
