@@ -134,10 +134,10 @@ def test_closed_does_not_go_with_options_that_sample(option: str, told: str) -> 
 
 
 @pytest.mark.slow
-def test_a_curve_in_the_plane_is_found_with_the_last_layer_at_its_best(rng: np.random.Generator) -> None:
-    """Four outputs that turn along one line: a last layer that followed slowly ended 98 nats lower, "still rises"."""
+def test_a_curve_in_the_plane_is_found_with_the_last_layer_at_its_best() -> None:
+    """Four outputs that turn along one line: -195; a last layer that followed slowly ended at -265, "still rises"."""
     x = np.sort(np.random.default_rng(3).uniform(-2, 2, 100))
-    y = np.stack([np.sin(x * k) for k in range(1, 5)], 1) + 0.1 * rng.standard_normal((100, 4))
+    y = np.stack([np.sin(x * k) for k in range(1, 5)], 1) + 0.1 * np.random.default_rng(2).standard_normal((100, 4))
     fit = gpdsl.zoo("latent_variable").fit({"y": y})
     assert fit.message.startswith("converged") and fit.elbo > -230
 

@@ -111,7 +111,7 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
             continue
         had = len(start.inducing[known[0]])
         name = group.names[0]
-        if asked_of(options.inducing, name) and len(points[place]) != had:
+        if (asked_of(options.inducing, name) or had) != had and len(points[place]) != had:
             raise GpdslError(
                 f"{shown_of(options.inducing, name)}, but start = fit has {had} inducing points of `{name}`, from "
                 f"which layers go on: leave out inducing, or set {shown_of(options.inducing, name, had)}"
@@ -212,7 +212,8 @@ def _verify_closed(program: Program, options: Options) -> None:
             f"no closed-form expectation over what {inner} may be: {why}; there is one "
             "of row variables alone, where the likelihood is quadratic in one latent at a time "
             "(`y ~ Normal(f, sigma)`) and kernels of them are sums and products of RBF, of Linear once in a "
-            "product, and of any kernels of inputs; use expectations = auto"
+            "product, and of any kernels of inputs, of each as it is or of a line that alone has it "
+            "(`on = x + sd * w`); use expectations = auto"
         )
 
 

@@ -33,7 +33,14 @@ from gpdsl.results.criticism.finding import (
 )
 from gpdsl.results.criticism.importance import importance, kept_from, price_of_draws, skipped
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
-from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows, reweighted
+from gpdsl.results.criticism.left_out import (
+    LeaveOneOut,
+    average,
+    fitted_rows,
+    leave_one_bound,
+    observed_rows,
+    reweighted,
+)
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
 from gpdsl.results.criticism.through_layers import drawn_densities
@@ -147,10 +154,23 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
     part = data.take(some)
     seen = observed_rows(part)
     drawn, lost = drawn_densities(fit, data, some[seen])
-    share = float(np.mean(reweighted(np.zeros(len(drawn)), drawn)[1] > UNTRUSTED)) if seen.any() else 0.0
+    weights, k = reweighted(np.zeros(len(drawn)), drawn)
+    share = float(np.mean(k > UNTRUSTED)) if len(k) else 0.0
     said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"  # also where q takes layers for independent
-    more = ", whose weighted draws tell little: fit.cross_validate predicts them without" * (share > MANY)
-    yield Finding("rows left out", share, False, said + more)
+    if share > MANY:
+        yield Finding(
+            SKIPPED, share, False, f"rows left out, as {said}: fit.cross_validate(data) predicts them without"
+        )
+    else:
+        yield Finding("rows left out", share, False, said)
+    worth = average(drawn) - np.logaddexp.reduce(weights + drawn, axis=0)
+    yield Finding(
+        "effective parameters",
+        float(np.sum(worth)),
+        float(np.mean(worth)) > 1,
+        f"a row's own value is worth {np.mean(worth):.2g} nats to what is said of it, on average",
+        "the fit follows the noise of single rows: learn the noise, or give it a prior",
+    )
     if lost.any() and fit.options.importance == 1 and fit.options.beta == 1:
         each = float(np.mean(lost))
         yield Finding(
@@ -158,7 +178,7 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
             each,
             each > LOST,
             f"one Gaussian for the variables of a row loses {each:.2g} nats of the bound a row",
-            "what the outputs say of them has several peaks, or is curved: importance = 5 makes the bound tighter",
+            "what the outputs say of them has several peaks, or is curved: importance = 5 may make the bound tighter",
         )
     prediction = fit.predict_bound(part, None, None)
     for name in predictable_outputs(fit.program.declarations):

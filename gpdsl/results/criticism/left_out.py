@@ -206,12 +206,13 @@ def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
     log_weights, k = reweighted(np.zeros(len(drawn)), drawn)
     seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
     pointwise = np.where(seen, np.logaddexp.reduce(log_weights + drawn, axis=0) - offset, np.nan)
-    itself = np.where(seen, _average(drawn) - offset, np.nan)
+    itself = np.where(seen, average(drawn) - offset, np.nan)
     k = np.where(seen & np.isfinite(k), k, np.nan)
     return LeaveOneOut(fit, bound, pointwise, itself, "leave-one-out", k, np.zeros((1, bound.rows)), [])
 
 
-def _average(logs: Float[np.ndarray, "draws rows"]) -> Float[np.ndarray, " rows"]:
+def average(logs: Float[np.ndarray, "draws rows"]) -> Float[np.ndarray, " rows"]:
+    """Logarithms of the mean densities of rows over draws."""
     return np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
 
 
@@ -227,7 +228,7 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
     bound = fitted_rows(fit, data, "waic")
     if fit.program.inner:
         drawn = drawn_densities(fit, bound).densities
-        itself, mean, square = _average(drawn), drawn.mean(axis=0), np.mean(drawn**2, axis=0)
+        itself, mean, square = average(drawn), drawn.mean(axis=0), np.mean(drawn**2, axis=0)
     else:
         itself, mean, square = _of_settings(fit, bound)
     itself = np.where(observed_rows(bound), itself - fit.standardised.log_jacobian(bound.observed), np.nan)

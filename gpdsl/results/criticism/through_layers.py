@@ -45,7 +45,7 @@ class Drawn(NamedTuple):
     densities: Float[np.ndarray, "draws rows"]
     """log p(y_n | functions), in the units of the fit."""
     lost: Float[np.ndarray, " rows"]
-    """Nats of the bound that q of the variables of a row costs, as it is one Gaussian for all functions."""
+    """Nats of the bound by which q of the variables of a row is below the best one beside q of the functions."""
 
 
 def drawn_densities(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"] | None = None) -> Drawn:
@@ -86,7 +86,8 @@ def _at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> Drawn:
             compute = alone.compile("densities", lambda known, at: log_densities(known, at, {}))
             each = np.asarray(compute(latents))[:, 0]
             found[:, place] = logsumexp(each + at.prior[row], axis=1)
-            lost[place] = np.mean(found[:, place] - each @ at.q[row]) + at.divergence[row]
+            expected = each.mean(axis=0)  # under q of the functions, which the best q of the variables knows no more of
+            lost[place] = logsumexp(expected + at.prior[row]) - expected @ at.q[row] + at.divergence[row]
             monitor.report(place + 1, float(np.mean(found[:, place])))
     return Drawn(found, lost)
 

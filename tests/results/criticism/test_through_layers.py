@@ -81,7 +81,7 @@ def test_what_one_gaussian_for_a_variable_of_two_peaks_loses_is_told() -> None:
 
 def test_noise_that_is_too_small_is_found() -> None:
     wide = {each.name: each for each in _fit(*INNER).diagnose(DATA).findings}
-    assert {"max of y", "rows left out", "calibration of y"} <= wide.keys()
+    assert {"max of y", "effective parameters", "calibration of y"} <= wide.keys()
     assert not any(each.doubtful for name, each in wide.items() if name != "note")
     told = {each.name: each for each in _fit(*INNER, sd=0.02, init={"ell": 6.0}).diagnose(DATA).findings}
     assert told["calibration of y"].doubtful and "too narrow" in str(told["calibration of y"])
@@ -90,6 +90,12 @@ def test_noise_that_is_too_small_is_found() -> None:
 def test_reach_is_that_of_functions_of_inputs() -> None:
     fit = _fit("row w ~ Normal(0, 1)", "x, w", "RBF(ell)", steps=5)
     assert any("reach of latents, as no latent is a function of inputs alone" in str(each) for each in fit.diagnose())
+
+
+def test_layers_are_cross_validated_from_as_many_points_as_they_had() -> None:
+    fit = _fit("latent h(x) ~ GP(x, 0.1 * RBF(1))", "h", "RBF(ell)", steps=3)
+    assert [len(each) for each in fit.inducing] == [15, 15]
+    assert np.isfinite(fit.cross_validate(DATA, folds=2).pointwise).all()
 
 
 @pytest.mark.slow
