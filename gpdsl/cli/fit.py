@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpdsl import ForwardModelError, load_fit
 
     check_writable("--out", arguments.out)
-    check_picture(arguments.plot)
+    check_picture("--plot", arguments.plot)
     choices, model = choices_of(arguments), model_of(arguments)
     columns = columns_of(arguments, model.declarations)
     standardise = standardise_of(arguments)

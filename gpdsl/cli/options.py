@@ -224,11 +224,11 @@ def check_writable(option: str, path: str | None) -> None:
         raise GpdslError(f"{option} {path}: nothing may be written to the folder {folder}")
 
 
-def check_picture(path: str | None) -> None:
-    """Raise GpdslError for a picture of `--plot` that could not be written."""
-    check_writable("--plot", path)
+def check_picture(option: str, path: str | None) -> None:
+    """Raise GpdslError for a picture that could not be written."""
+    check_writable(option, path)
     if path is not None and Path(path).suffix.lower() not in PICTURES:
-        raise GpdslError(f"--plot {path}: expected a name ending in {', '.join(PICTURES)}")
+        raise GpdslError(f"{option} {path}: expected a name ending in {', '.join(PICTURES)}")
 
 
 # `--standardise`: inputs and outputs with mean 0 and standard deviation 1, by numbers that the fit remembers.

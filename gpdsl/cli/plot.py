@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpdsl.cli.options import check_writable
+from gpdsl.cli.options import check_picture
 from gpdsl.cli.report import add_seen, seen
 
 KINDS = (
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw the picture."""
-    check_writable("--out", arguments.out)
+    check_picture("--out", arguments.out)
     fit, data = seen(arguments)
     fit.plot(data, arguments.name, arguments.out, kind=arguments.kind)
     print(f"written to {arguments.out}")

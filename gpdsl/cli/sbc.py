@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpdsl.calibration.sbc import sbc
 
     check_writable("--out", arguments.out)
-    check_picture(arguments.plot)
+    check_picture("--plot", arguments.plot)
     if arguments.inputs is not None and arguments.rows is not None:
         raise GpdslError("--rows: the rows are those of --inputs; leave one of them out")
     model = model_of(arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ from gpdsl.errors import described, quoted
 
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 NUMBER_KINDS = "biuf"
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+"""What may be thousands, or have three decimals."""
 TRUTHS = ("False", "True")
 """Categories of truths, in their order."""
 

@@ -230,21 +230,29 @@ class ConstantColumn(DataMistake):
 # --- values -----------------------------------------------------------------------------------------------------
 
 
+DECIMALS = (
+    "commas before decimals are read between `;` or tabs, where no number of the file has a point; "
+    "pandas.read_csv(file, decimal=',') reads them anywhere"
+)
+EITHER = (
+    "or `{pointed}` if the comma is before decimals and not between thousands: pandas.read_csv(file, sep=None, "
+    "engine='python') reads the one with thousands=',' and the other with decimal=','"
+)
+
+
 @dataclass(frozen=True)
 class TextInColumn(DataMistake):
-    """Text where a number belongs; `suggestion` is the number that it may be."""
+    """Text where a number belongs; `suggestion` is the number that it may be, and `how` files with such are read."""
 
     column: str
     row: int
     value: str
     suggestion: str = ""
+    how: str = DECIMALS
     code: ClassVar = "D110"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not a number"
     help: ClassVar = "correct the value; only an output may be missing, and is then left empty"
-    suggested_help: ClassVar = (
-        "write `{suggestion}`; commas before decimals are read between `;` or tabs, where no number of the file has a "
-        "point; pandas.read_csv(file, decimal=',') reads them anywhere"
-    )
+    suggested_help: ClassVar = "write `{suggestion}`; {how}"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from gpdsl.data.convert import from_object, from_texts, number_of, order_of, read_frame, read_npz, read_parquet
+from gpdsl.data.convert import (
+    THOUSANDS,
+    from_object,
+    from_texts,
+    number_of,
+    order_of,
+    read_frame,
+    read_npz,
+    read_parquet,
+)
 from gpdsl.data.errors import DataError, NoRows
 from gpdsl.data.file_mistakes import (
     NOT_UTF8,
@@ -42,7 +51,6 @@ DECIMAL_COMMA, DECIMAL_POINT = (
     re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.I),
     re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I),
 )
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 
 
 def read_csv(path: Path) -> Table:

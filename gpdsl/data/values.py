@@ -10,8 +10,9 @@ from datetime import date
 import numpy as np
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import TRUTHS, is_code, number_of
+from gpdsl.data.convert import THOUSANDS, TRUTHS, is_code, number_of
 from gpdsl.data.errors import (
+    EITHER,
     DataMistake,
     DifferentWords,
     InfiniteOutput,
@@ -69,7 +70,10 @@ def numbers(found: Found) -> np.ndarray:
         value = plain(found.values[at])
         if moment_in(str(value)) is not None:
             raise Wrong(TimeInColumn(column, row, shown(value)))
-        pointed = str(value).replace(",", ".", 1)
+        text = str(value)
+        pointed, whole = text.replace(",", ".", 1), text.replace(",", "")
+        if THOUSANDS.fullmatch(text.strip()):
+            raise Wrong(TextInColumn(column, row, shown(value), whole, EITHER.format(pointed=pointed)))
         raise Wrong(TextInColumn(column, row, shown(value), pointed if number_of(pointed) is not None else ""))
     _doubt_codes(found)
     return np.array(parsed, dtype=np.float64).reshape(found.values.shape)

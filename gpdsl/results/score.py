@@ -60,6 +60,8 @@ def error_rate(fit: Fit, data: Any, name: str | None = None) -> float:
 
 
 def _output(fit: Fit, name: str | None) -> str:
+    if not isinstance(fit, Fit):
+        raise GpdslError(f"expected a fit, and then the data, got {type(fit).__name__} first")
     outputs = fit.program.declarations.outputs
     if name is not None and name not in outputs:
         raise GpdslError(f"the model has no output `{name}`; it has {', '.join(outputs)}")

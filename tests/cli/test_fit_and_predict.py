@@ -72,6 +72,12 @@ def test_fit_saves_the_fit_and_the_picture(fitted: Path) -> None:
     assert gpdsl.load_fit(fitted / "s.gpfit").model.declarations.name == "sine"
 
 
+def test_a_picture_has_a_form_that_is_known(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["plot", str(fitted / "s.gpfit"), "--data", str(fitted / "d.csv"), "--out"]
+    assert main([*line, str(fitted / "a.gif")]) != 0 and not (fitted / "a.gif").exists()
+    assert "--out" in (told := capsys.readouterr().err) and "a name ending in .png, .pdf, .svg" in told
+
+
 def test_predict_writes_means_deviations_and_quantiles(fitted: Path) -> None:
     line = ["predict", str(fitted / "s.gpfit"), "--data", str(fitted / "d.csv"), "--out", str(fitted / "p.csv")]
     assert main([*line, "--quantiles", "0.05,0.95", "--names", "y,f", "--log-density"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import gpdsl
 from gpdsl.data import read_table
 
 ROWS = ["ort;Länge, m;tag;n", "Köln;1,5;2024-01-05;12", "Bonn;-0,25;2024-01-06;7", "Trier;;2024-01-07;1"]
@@ -46,3 +48,15 @@ def test_the_separator_divides_the_first_two_lines_alike(tmp_path: Path) -> None
     (tmp_path / "d.csv").write_text("speed, m/s;y\n1.5;2\n2.5;3\n")
     table = read_table(tmp_path / "d.csv")
     assert list(table.columns) == ["speed, m/s", "y"] and table.columns["speed, m/s"].tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "pointed"),
+    [('x,y\n"1,500",2.5\n', "1500", "1.500"), ("x;y\n1,234;2,512\n2,000;3,001\n", "1234", "1.234")],
+)
+def test_what_may_be_thousands_is_told_both_ways(tmp_path: Path, text: str, whole: str, pointed: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\n")
+    with pytest.raises(gpdsl.GpdslError, match=f"write `{whole}`; or `{re.escape(pointed)}` if the comma"):
+        model.fit(path)

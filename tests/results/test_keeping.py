@@ -123,6 +123,8 @@ def test_scores_are_those_of_the_papers() -> None:
         assert score(fit, missing) == pytest.approx(score(fit, data)), name
     with pytest.raises(gpdsl.GpdslError, match="no output `f`; it has y"):
         gpdsl.score.rmse(fit, data, "f")
+    with pytest.raises(gpdsl.GpdslError, match="expected a fit, and then the data, got dict first"):
+        gpdsl.score.rmse(data, fit)
     with pytest.raises(gpdsl.GpdslError, match="not a label output"):
         fit.predict(data).levels("f")
     labels = "index c in 1..2\ninput x : real[D]\noutput k : label[c]\nlatent g[c](x) ~ GP(0, RBF(1))\n"

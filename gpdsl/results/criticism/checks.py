@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,8 @@ def compare(fits: Mapping[str, Fit | Elpd] | Sequence[Fit | Elpd], data: Any = N
     """
     if isinstance(fits, Fit | Elpd):
         raise GpdslError("compare: one fit is nothing to compare: expected fits by name, or a list of them")
+    if not isinstance(fits, Iterable):
+        raise GpdslError(f"compare: expected fits by name, or a list of them, got {quoted(repr(fits))}")
     named = dict(fits) if isinstance(fits, Mapping) else _named(fits)
     if not named or not all(isinstance(each, Fit | Elpd) for each in named.values()):
         raise GpdslError(f"compare: expected fits by name, or a list of them, got {quoted(repr(fits))}")

@@ -41,6 +41,8 @@ def test_what_cannot_be_compared() -> None:
         gpdsl.compare({"a": RIGHT, "b": other}, DATA)
     with pytest.raises(gpdsl.GpdslError, match="expected fits by name, or a list of them"):
         gpdsl.compare([], DATA)
+    with pytest.raises(gpdsl.GpdslError, match="expected fits by name, or a list of them, got 3"):
+        gpdsl.compare(3, DATA)  # type: ignore[arg-type]
     with pytest.raises(gpdsl.GpdslError, match="loo asks for the data that were fitted"):
         gpdsl.compare([RIGHT], {"x": X, "y": X})
 
