@@ -11,6 +11,8 @@ from pathlib import Path
 import samples
 
 from gpdsl.language import vocabulary as v
+from gpdsl.language.distributions import signature
+from gpdsl.language.options import WRITTEN
 
 HERE = Path(__file__).resolve().parent
 
@@ -18,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 def distributions() -> str:
     """Every distribution: how it is written, its outputs, its meaning and examples."""
     rows = (
-        (f"`{v.signature(d)}`", ", ".join(d.kinds) or "priors only", d.meaning, _codes(samples.DISTRIBUTIONS[d.name]))
+        (f"`{signature(d)}`", ", ".join(d.kinds) or "priors only", d.meaning, _codes(samples.DISTRIBUTIONS[d.name]))
         for d in v.DISTRIBUTIONS.values()
     )
     return _table(("distribution", "outputs", "meaning", "example"), rows)
@@ -28,7 +30,7 @@ def kernels() -> str:
     """Every kernel, with its parameters and an example."""
     rows = (
         (
-            f"`{v.signature(k)}`",
+            f"`{signature(k)}`",
             k.meaning,
             "; ".join(f"`{p.name}`: {p.meaning}" for p in k.parameters),
             _codes([samples.KERNELS[k.name]]),
@@ -51,7 +53,7 @@ def functions() -> str:
 def options() -> str:
     """Every option of `fit`, with the values it takes, its default, and the engines that read it."""
     rows = []
-    for each in v.WRITTEN.values():
+    for each in WRITTEN.values():
         default = "the plan decides" if each.default is None else f"`{_default(each.default)}`"
         own = ", ".join(f"`{name}`" for name in each.engines)
         engines = "all" if each.read_by("one that users register") else own

@@ -160,7 +160,7 @@ def _problem(text: str, rows: dict[str, Any], options: dict[str, Any]) -> Any:
     """What the engine is given, by the parts of `infer`."""
     import jax.numpy as jnp
 
-    from gpdsl.inference.plan.planning import plan
+    from gpdsl.inference.infer import plan
     from gpdsl.inference.problem import Monitor, Problem, as_arrays
     from gpdsl.program.program import make_rows
     from gpdsl.results.fitting import prepare

@@ -312,12 +312,6 @@ def test_more_than_the_value_of_an_inner_latent_is_refused_where_it_is_read(read
         gpdsl.compile(f"{text}y ~ Normal(f + {read}, 1)\n").fit(data, steps=1)
 
 
-def test_what_needs_sites_is_refused(fitted: Any) -> None:
-    fit, data = fitted
-    with pytest.raises(GpdslError, match="latents that are functions of `h`"):
-        fit.loo(data)
-
-
 def test_draws_of_all_rows_are_functions_with_the_moments_of_single_rows(fitted: Any) -> None:
     """Rows that lie close together have nearly one value; each row alone has the law of `sample`."""
     fit, _ = fitted

@@ -191,10 +191,10 @@ def width(problem: Problem, features: Features, q: Weights, learnt: dict[str, Ar
     size = min(problem.choice.weights.block if problem.choice.weights else features.count, features.count)
 
     def look(learnt: dict[str, Array], q: Weights, rows: Rows) -> tuple[Array, Array, Array]:
-        sums = surveyed(features, learnt, inputs_of(problem.program, rows), Held(jnp.asarray(q.vectors), q), size)
-        variance = sums.spread + jnp.sum(sums.average[:, 1:] ** 2, axis=1)
-        weight = slopes(problem.program, learnt, rows, sums.average[:, 0], variance).weight
-        return sums.gram, variance, weight
+        told = surveyed(features, learnt, inputs_of(problem.program, rows), Held(jnp.asarray(q.vectors), q), size)
+        variance = told.spread + jnp.sum(told.average[:, 1:] ** 2, axis=1)
+        weight = slopes(problem.program, learnt, rows, told.average[:, 0], variance).weight
+        return told.gram, variance, weight
 
     gram, own, weight = (np.asarray(a, float) for a in jit(look)(learnt, q, gathered(problem, index)))
     noise = 1.0 / weight
