@@ -21,8 +21,9 @@ from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision
 from gpdsl.program.evaluation import prior_means
-from gpdsl.program.groups import kernel_values
-from gpdsl.program.program import make_rows
+from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.program import Program, make_rows
+from gpdsl.program.rows import Rows
 from gpdsl.results.density import of_components
 from gpdsl.results.settings import refuse_settings
 from gpdsl.symbolic.readings import OWN
@@ -63,8 +64,7 @@ def row_variables(fit: Fit, data: Any) -> Mapping[str, RowVariable]:
         for place, group in enumerate(program.groups):
             if not group.per_row:
                 continue
-            scale = np.sqrt(np.asarray(kernel_values(program.evaluator, group, parameters).scale))
-            prior = np.asarray(prior_means(program.evaluator, [group], parameters, rows, bound.rows))
+            prior, scale = prior_of(program, group, parameters, rows, bound.rows)
             mean, variance = white(place)
             moments = prior + scale * mean, scale * np.sqrt(np.maximum(variance, 0.0))
             for name in group.names:
@@ -72,6 +72,14 @@ def row_variables(fit: Fit, data: Any) -> Mapping[str, RowVariable]:
                 shape = program.translator.shape(program.declarations.axes_of(name))
                 found[name] = RowVariable(*(each[:, first:last].reshape(-1, *shape) for each in moments))
     return found
+
+
+def prior_of(
+    program: Program, group: Group, parameters: Mapping[str, Any], rows: Rows, count: int
+) -> tuple[Float[np.ndarray, "rows elements"], Float[np.ndarray, " elements"]]:
+    """Means at so many rows and standard deviations of the variables of one group, before outputs are known."""
+    scale = np.sqrt(np.asarray(kernel_values(program.evaluator, group, parameters).scale))
+    return np.asarray(prior_means(program.evaluator, [group], parameters, rows, count)), scale
 
 
 White = tuple[Float[np.ndarray, "rows elements"], Float[np.ndarray, "rows elements"]]

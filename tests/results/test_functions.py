@@ -107,7 +107,9 @@ def test_functions_of_a_fit_that_standardised_take_rows_in_the_units_of_the_data
     fit = gpdsl.compile(ONE).fit(scaled, standardise=["x"], seed=0)
     rows = {"x": 100 + 20 * np.linspace(0, 6, 9)}
     prediction = fit.predict(rows)
-    agree(fit.draw_functions(300)(rows), prediction.mean("f"), prediction.covariance("f"))
+    drawn = fit.draw_functions(300)(rows)
+    assert drawn.shape == (300, 9)
+    agree(drawn, prediction.mean("f"), prediction.covariance("f"))
 
 
 def test_functions_of_levels_are_drawn_and_levels_that_no_fit_has_seen_follow_the_prior() -> None:

@@ -38,8 +38,8 @@ from gpdsl.results.criticism.left_out import (
     average,
     fitted_rows,
     leave_one_bound,
+    left_out_of,
     observed_rows,
-    reweighted,
 )
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
@@ -154,7 +154,7 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
     part = data.take(some)
     seen = observed_rows(part)
     drawn, lost = drawn_densities(fit, data, some[seen])
-    weights, k = reweighted(np.zeros(len(drawn)), drawn)
+    without, k = left_out_of(drawn)
     share = float(np.mean(k > UNTRUSTED)) if len(k) else 0.0
     said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"  # also where q takes layers for independent
     if share > MANY:
@@ -163,7 +163,7 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         )
     else:
         yield Finding("rows left out", share, False, said)
-    worth = average(drawn) - np.logaddexp.reduce(weights + drawn, axis=0)
+    worth = average(drawn) - without
     yield Finding(
         "effective parameters",
         float(np.sum(worth)),

@@ -203,12 +203,20 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
 def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
     """By weighted draws of functions."""
     drawn = drawn_densities(fit, bound).densities
-    log_weights, k = reweighted(np.zeros(len(drawn)), drawn)
+    without, k = left_out_of(drawn)
     seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
-    pointwise = np.where(seen, np.logaddexp.reduce(log_weights + drawn, axis=0) - offset, np.nan)
+    pointwise = np.where(seen, without - offset, np.nan)
     itself = np.where(seen, average(drawn) - offset, np.nan)
     k = np.where(seen & np.isfinite(k), k, np.nan)
     return LeaveOneOut(fit, bound, pointwise, itself, "leave-one-out", k, np.zeros((1, bound.rows)), [])
+
+
+def left_out_of(
+    drawn: Float[np.ndarray, "draws rows"],
+) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+    """log p(y_n | the other rows) by weighted draws of what rows are independent given, and Pareto's k."""
+    log_weights, k = reweighted(np.zeros(len(drawn)), drawn)
+    return np.logaddexp.reduce(log_weights + drawn, axis=0), k
 
 
 def average(logs: Float[np.ndarray, "draws rows"]) -> Float[np.ndarray, " rows"]:

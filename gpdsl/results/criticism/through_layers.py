@@ -7,7 +7,9 @@ w_n together, half of them spread by the prior and half by what q says of the ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,16 +19,15 @@ from scipy.stats import norm, qmc
 
 from gpdsl.data import Data
 from gpdsl.inference.posteriors.posterior import by_parts
-from gpdsl.inference.problem import Monitor
+from gpdsl.inference.problem import Monitor, as_arrays, as_numpy
 from gpdsl.program.cache import precision
-from gpdsl.program.evaluation import prior_means
-from gpdsl.program.groups import kernel_values
 from gpdsl.program.joint import Marginals
-from gpdsl.program.program import take_rows
+from gpdsl.program.program import make_rows, take_rows
+from gpdsl.program.rows import Rows
 from gpdsl.results.density import log_densities
 from gpdsl.results.expectation import ROUGH, Beliefs
 from gpdsl.results.integrals import sample_latents
-from gpdsl.results.row_variables import white_of_fitted
+from gpdsl.results.row_variables import prior_of, white_of_fitted
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -69,20 +70,22 @@ def _at_passes(beliefs: Beliefs) -> Float[np.ndarray, "draws rows"]:
 def _at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> Drawn:
     from gpdsl.results.fitting import progress_shown
 
-    beliefs, program = fit.beliefs(bound, likelihoods=True, program=fit.predicting), fit.predicting
+    program, dtype = fit.predicting, fit.options.dtype
+    made = replace(make_rows(program, fit.standardised.applied(bound)), numbers=np.arange(bound.rows))
+    every, parameters = as_numpy(made, dtype), as_arrays(dict(fit.parameters), dtype)
     deep = bool(program.inner - program.declarations.rows.keys())
     draws, nodes = DRAWS[deep], NODES[deep]
-    at, rng = _nodes(fit, beliefs, nodes), np.random.default_rng(fit.options.seed)
+    at, rng = _nodes(fit, parameters, every, nodes, bound.rows), np.random.default_rng(fit.options.seed)
     found, lost = np.empty((draws, len(some))), np.empty(len(some))
-    nothing = jnp.zeros((1, nodes, program.latents), beliefs.marginals.mean.dtype)
+    nothing = jnp.zeros((1, nodes, program.latents), dtype)
     with progress_shown(None, None) as report:
         monitor = Monitor(len(some), report, "rows left out")
         for place, row in enumerate(some):
-            rows = take_rows(beliefs.rows, np.full(nodes, row))
+            rows = take_rows(every, np.full(nodes, row))
             draw = fit.at_rows.functions(program, rows, at.values[row])
             assert draw is not None  # latents are functions of others
             latents = jnp.asarray(draw(draws, rng)[:, None], nothing.dtype)
-            alone = Beliefs(program, beliefs.parameters, rows, Marginals(nothing, nothing), np.ones(1), beliefs.seed)
+            alone = Beliefs(program, parameters, rows, Marginals(nothing, nothing), np.ones(1), fit.options.seed)
             compute = alone.compile("densities", lambda known, at: log_densities(known, at, {}))
             each = np.asarray(compute(latents))[:, 0]
             found[:, place] = logsumexp(each + at.prior[row], axis=1)
@@ -107,13 +110,14 @@ class Nodes(NamedTuple):
     """Of q from the prior."""
 
 
-def _nodes(fit: Fit, beliefs: Beliefs, count: int) -> Nodes:
-    program, rows = beliefs.program, beliefs.rows
+def _nodes(fit: Fit, parameters: Mapping[str, Any], rows: Rows, count: int, size: int) -> Nodes:
+    """So many at each of the rows, whose number is `size`."""
+    program = fit.predicting
     own = [(place, group) for place, group in enumerate(program.groups) if group.per_row]
     width = sum(group.size for _, group in own)
     normals = norm.ppf(np.clip(qmc.Sobol(width, seed=0).random(count // 2), 1e-9, 1.0 - 1e-9))
-    values, start, divergence = np.zeros((beliefs.count, count, program.latents)), 0, np.zeros(beliefs.count)
-    prior, by_q, wide = np.zeros((3, beliefs.count, count))
+    values, start, divergence = np.zeros((size, count, program.latents)), 0, np.zeros(size)
+    prior, by_q, wide = np.zeros((3, size, count))
     for place, group in own:
         part, start = normals[:, start : start + group.size], start + group.size
         mean, variance = (each[:, None, :] for each in white_of_fitted(fit, place))
@@ -123,8 +127,7 @@ def _nodes(fit: Fit, beliefs: Beliefs, count: int) -> Nodes:
         by_q += norm.logpdf(white, mean, sd).sum(axis=-1)
         wide += norm.logpdf(white, mean, WIDER * sd).sum(axis=-1)
         divergence += 0.5 * np.sum(variance + mean**2 - 1.0 - np.log(variance), axis=(1, 2))
-        scale = np.sqrt(np.asarray(kernel_values(program.evaluator, group, beliefs.parameters).scale))
-        around = np.asarray(prior_means(program.evaluator, [group], beliefs.parameters, rows, beliefs.count))
+        around, scale = prior_of(program, group, parameters, rows, size)
         values[..., group.start : group.stop] = around[:, None] + scale * white
     either = np.logaddexp(prior, wide)
     return Nodes(values, prior - either - np.log(count / 2), softmax(by_q - either, axis=1), divergence)
