@@ -25,8 +25,13 @@ from gpdsl.errors import described, quoted
 
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 NUMBER_KINDS = "biuf"
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
-"""What may be thousands, or have three decimals."""
+READINGS = {
+    marks: re.compile(rf"(?=.*\d)[+-]?([1-9]\d{{0,2}}({thousands}\d{{3}})+|\d*)({decimals}\d+)?(e[+-]?\d+)?", re.I)
+    for marks, thousands, decimals in (((",", "."), ",", r"\."), ((".", ","), r"\.", ","))
+}
+"""Numbers by what stands between their thousands and before their decimals: `1,234.5`, and `1.234,5`."""
+MINUS = "\u2212"
+"""The sign of typesetters."""
 TRUTHS = ("False", "True")
 """Categories of truths, in their order."""
 
@@ -36,9 +41,16 @@ def number_of(text: str) -> float | None:
     if text.strip().lower() in MISSING_WORDS:
         return float("nan")
     try:
-        return _number(text)
+        return _number(text.replace(MINUS, "-"))
     except ValueError:
         return None
+
+
+def readings(text: str) -> dict[tuple[str, str], str]:
+    """A number as Python writes it, by the marks of thousands and decimals that it may have: two ways for `1,500`."""
+    text = text.strip()
+    found = {marks for marks, pattern in READINGS.items() if pattern.fullmatch(text)}
+    return {marks: text.replace(marks[0], "").replace(marks[1], ".") for marks in READINGS if marks in found}
 
 
 def _number(text: str) -> float:

@@ -66,12 +66,12 @@ class RaggedRow(DataMistake):
 class HeaderUnlike(DataMistake):
     """A first line of another width than all others, which agree."""
 
-    found: int
-    others: int
     fields: str
+    others: str
+    width: int
     code: ClassVar = "D168"
     message: ClassVar = (
-        "the first line is taken for the names of the columns and has {fields}, but all others have {others}"
+        "the first line is taken for the names of the columns and has {fields}, but {others} have {width}"
     )
     help: ClassVar = "put the names of the columns there, and remove what stands above them, such as a comment"
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import is_code, number_of
+from gpdsl.data.convert import is_code, number_of, readings
 from gpdsl.data.errors import DataError, DataMistake, shown
 from gpdsl.data.file_mistakes import LevelOutside
 from gpdsl.data.moments import NAMED_MONTH, YEAR_LAST, moment_by_digits, moment_in
@@ -104,11 +104,8 @@ ORDERS = (
 """Words that everybody orders in one way."""
 SKEWED = 0.5
 """Skewness from which positive values are not nearly symmetric."""
-COMMA = re.compile(r"[+-]?\d+,\d+")
-"""A number as most of Europe writes it."""
-SIGNS = re.compile(r"[$€£¥%\s]")
-"""What is written around numbers."""
-THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+SIGNS = re.compile(r"[$€£¥%\s]|(?<=\d)['’](?=\d{3})")
+"""What is written around numbers, and between thousands."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +177,6 @@ def _not_words(texts: Sequence[str]) -> str:
         return f"its dates, such as {texts[0]}, {doubt}: write them as 2024-01-05"
     if all(map(NAMED_MONTH.search, texts)):
         return f"its dates, such as {texts[0]}, have names of months: write them as 2024-01-05"
-    if any(map(COMMA.fullmatch, texts)) and all(map(_a_number, texts)):
-        return f"its numbers, such as {next(filter(COMMA.fullmatch, texts))}, have a comma: write a point"
     return ""
 
 
@@ -204,24 +199,19 @@ def _not_numbers(values: np.ndarray) -> str:
     dressed = next((text for text in texts.values() if _undressed(text) != text), "")
     if odd or not dressed:
         return ""
-    return f"its numbers, such as {dressed}, are written with signs: write plain numbers, as {_undressed(dressed)}"
+    plain = " or ".join(readings(SIGNS.sub("", dressed)).values())
+    return f"its numbers, such as {dressed}, are written with signs: write plain numbers, as {plain}"
 
 
 def _undressed(text: str) -> str:
     """A number without what is written around it, and without commas between its thousands."""
-    plain = SIGNS.sub("", text)
-    plain = plain.replace(",", "") if THOUSANDS.fullmatch(plain) else plain.replace(",", ".", 1)
-    return text if number_of(plain) is None else plain
+    return next(iter(readings(SIGNS.sub("", text)).values()), text)
 
 
 def _day_first(texts: Sequence[str]) -> bool:
     """Whether some first number of dates is no month, and no second one tells otherwise."""
     parts = [[int(each) for each in re.split("[/.-]", text)[:2]] for text in texts]
     return any(first > 12 for first, _ in parts) and all(second <= 12 for _, second in parts)
-
-
-def _a_number(text: str) -> bool:
-    return number_of(text.replace(",", ".", 1)) is not None
 
 
 def _by_name(column: str, values: np.ndarray) -> Look | None:
@@ -245,6 +235,9 @@ def _judged(found: Look) -> Look:
     known = found.known
     if not len(known):
         reason = "it is empty"
+    elif found.kind == "number" and not np.all(np.isfinite(known)):
+        row = int(np.flatnonzero(np.isinf(found.values))[0])
+        reason = f"it is infinite in row {row + 1}: leave the field empty where a value is missing"
     elif found.kind == "number" and not np.all(np.abs(known) <= LARGEST):
         reason = f"it has values above {LARGEST:.0e}"
     elif len(set(known.tolist())) == 1:

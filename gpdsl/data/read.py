@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from gpdsl.data.convert import (
-    THOUSANDS,
     from_object,
     from_texts,
     number_of,
@@ -22,6 +22,7 @@ from gpdsl.data.convert import (
     read_frame,
     read_npz,
     read_parquet,
+    readings,
 )
 from gpdsl.data.errors import DataError, NoRows
 from gpdsl.data.file_mistakes import (
@@ -46,18 +47,22 @@ MEMORY_PER_BYTE = 8
 
 MARKS = ("\udcff\udcfe", "\udcfe\udcff")
 """How the first bytes of UTF-16 are read."""
-SEPARATORS = (",", "\t", ";")
-DECIMAL_COMMA, DECIMAL_POINT = (
-    re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.I),
-    re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I),
-)
+SEPARATORS = (",", "\t", ";", "|")
+BLANK = " "
+"""Divides columns, however many there are, where nothing else does."""
+SAID = re.compile(r'"?sep=(.)"?\s*', re.I)
+"""A first line of spreadsheets that says what divides the columns."""
+Marks = tuple[str, str]
+"""What stands between thousands, and before decimals."""
 
 
 def read_csv(path: Path) -> Table:
-    """Read a file with column names on its first line. The separator is `,` tab or `;`: what divides it as the next.
+    """Read a file with column names on its first line. What divides it is what the line `sep=;` above says, or one of
+    `,` tab `;` `|` that divides the first line as the next, or blanks where these do.
 
     A first column without a name is `index`. Blank lines are skipped; empty fields and NA, NaN, null are missing.
-    Numbers have a point; between `;` or tabs they have a comma where some say so, `1,5`, and none has a point.
+    Numbers have a point, and may have commas between thousands, `1,234.5`; between `;`, tabs, `|` or blanks they may
+    have them the other way round, `1.234,5`: where some can be read in one way alone, and none in the other alone.
     Raises DataError naming the line.
     """
     source = source_name(path)
@@ -65,20 +70,24 @@ def read_csv(path: Path) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             first, second = file.readline(), file.readline()
-            file.seek(0)
             if "\0" in first or first.startswith(MARKS):
                 raise DataError(Unreadable(NOT_UTF8, SAVE_AGAIN.format(encoding="UTF-16")), source=source)
-            separator = _separator(first, second)
-            reader = csv.reader(file, delimiter=separator)
+            said = SAID.fullmatch(first)
+            separator = said[1] if said else _separator(first, second)
+            file.seek(0)
+            above = bool(said and file.readline())
+            reader = csv.reader(
+                map(str.strip, file) if separator == BLANK else file, delimiter=separator, skipinitialspace=True
+            )
             records: list[list[str]] = []
             lines = []
             for record in reader:
                 if record:
                     if any("\0" in field for field in record):
                         zero = f"row {len(records)} has a byte of value zero, which no text has"
-                        raise DataError(Unreadable(zero, ZERO_BYTE), source=f"{source}:{reader.line_num}")
+                        raise DataError(Unreadable(zero, ZERO_BYTE), source=f"{source}:{reader.line_num + above}")
                     records.append(record)
-                    lines.append(reader.line_num)
+                    lines.append(reader.line_num + above)
     except (OSError, csv.Error) as problem:
         raise DataError(Unreadable(_reason(problem)), source=source) from problem
     if not records:
@@ -88,24 +97,27 @@ def read_csv(path: Path) -> Table:
     if not names[0] and "index" not in names:  # as pandas and R write the labels of rows, and pandas an index of dates
         names[0] = "index"
     _check_widths(records[1:], len(names), source, np.array(lines[1:]))
-    commas = cache(lambda: separator != "," and _have_commas(records[1:]))
+    if len(names) == 1 and not said:
+        _check_blanks(first, second, source)
+    told = cache(lambda: _marks(records[1:], separator))
 
     def column(place: int) -> np.ndarray:
-        return _column(names[place], [each[place] for each in records[1:]], source, commas)
+        return _column(names[place], [each[place] for each in records[1:]], source, told)
 
     columns = Columns(names, column, source)
     return Table(columns, source, np.array(lines[1:], dtype=np.int64))
 
 
-def _have_commas(records: list[list[str]]) -> bool:
-    """Whether numbers have a comma before their decimals: some have, none has a point, and thousands are another's."""
-    fields = [field.strip() for record in records for field in record if "," in field or "." in field]
-    some = any(DECIMAL_COMMA.fullmatch(each) and not THOUSANDS.fullmatch(each) for each in fields)
-    return some and not any(map(DECIMAL_POINT.fullmatch, fields))
+def _marks(records: list[list[str]], separator: str) -> Marks | None:
+    """How the numbers of a file are written, where some can be read in one way alone, and none in the other alone."""
+    fields = {field for record in records for field in record if "," in field or "." in field}
+    found = {marks for read in map(readings, fields) if len(read) == 1 for marks in read}
+    wrong = len(found) != 1 or (separator == "," and (".", ",") in found)
+    return None if wrong else found.pop()
 
 
-def _column(name: str, texts: list[str], source: str, commas: Callable[[], bool]) -> np.ndarray:
-    """One column; `commas` says whether its file has them before decimals.
+def _column(name: str, texts: list[str], source: str, told: Callable[[], Marks | None]) -> np.ndarray:
+    """One column; `told` says how the numbers of its file are written.
 
     Raises DataError where it holds bytes that are not UTF-8, which other columns may.
     """
@@ -115,8 +127,10 @@ def _column(name: str, texts: list[str], source: str, commas: Callable[[], bool]
         advice = SAVE_AGAIN.format(encoding="LATIN1")
         raise DataError(NotAColumn(quoted(name), NOT_UTF8, advice), source=source) from problem
     found = from_texts(texts)
-    if found.dtype == object and any(map(DECIMAL_COMMA.fullmatch, map(str.strip, texts))) and commas():
-        pointed = from_texts([each.replace(",", ".", 1) for each in texts])
+    marked = (readings(text) for text in texts if "," in text or "." in text)
+    asked = any(marked) if found.dtype == object else len(next(marked, ())) > 1  # `1.234` is a number either way
+    if asked and (marks := told()):
+        pointed = from_texts([readings(text).get(marks, text) for text in texts])
         found = found if pointed.dtype == object else pointed
     none = sum(text.strip().lower() == "none" for text in texts) if found.dtype == object else 0
     if none:  # which is a word as often as it is Python's word for missing
@@ -130,10 +144,26 @@ def _column(name: str, texts: list[str], source: str, commas: Callable[[], bool]
 
 
 def _separator(first: str, second: str) -> str:
-    """What divides the first two lines alike, or else the first line."""
-    able = [each for each in SEPARATORS if each in first] or [SEPARATORS[0]]
-    found = {each: [len(next(csv.reader([line], delimiter=each), [])) for line in (first, second)] for each in able}
+    """What divides the first two lines alike, or else the first line; blanks where some field is a number."""
+    able = [each for each in SEPARATORS if each in first]
+    if not able:
+        names, values = _fields(first, BLANK), _fields(second, BLANK)
+        return BLANK if len(names) == len(values) > 1 and any(number_of(each) is not None for each in values) else ","
+    found = {each: (len(_fields(first, each)), len(_fields(second, each))) for each in able}
     return max(able, key=lambda each: (found[each][0] == found[each][1]) * found[each][0])
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    return next(csv.reader([line.strip(BLANK)], delimiter=separator, skipinitialspace=True), [])
+
+
+def _check_blanks(first: str, second: str, source: str) -> None:
+    """Raise DataError for a file of one column whose lines have blanks, unlike, as where some are within fields."""
+    names, values = _fields(first, BLANK), _fields(second, BLANK)
+    if min(len(names), len(values)) > 1 and any(number_of(each) is not None for each in values):
+        unlike = f"blanks alone divide its lines, the first into {len(names)} fields and the next into {len(values)}"
+        advice = "write commas, semicolons or tabs between the columns"
+        raise DataError(Unreadable(unlike, advice), source=source)
 
 
 def _reason(problem: Exception) -> str:
@@ -147,10 +177,11 @@ def _check_header(names: list[str], source: str) -> None:
 
 
 def _check_widths(records: list[list[str]], expected: int, source: str, lines: np.ndarray) -> None:
-    widths = {len(record) for record in records}
-    if len(records) > 1 and len(widths) == 1 and widths != {expected}:  # it is the first line that is the odd one
-        fields = plural(expected, "field")
-        raise DataError(HeaderUnlike(expected, widths.pop(), fields), source=f"{source}:1")
+    widths = Counter(map(len, records))
+    width, number = max(widths.items(), key=lambda each: each[1], default=(expected, 0))
+    if width != expected and number > max(1, len(records) / 2):  # it is the first line that is the odd one
+        others = "all others" if number == len(records) else "most others"
+        raise DataError(HeaderUnlike(plural(expected, "field"), others, width), source=f"{source}:1")
     for row, record in enumerate(records, 1):
         if len(record) != expected:
             raise DataError(RaggedRow(row, len(record), expected), source=source, lines=lines)

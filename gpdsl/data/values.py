@@ -10,8 +10,9 @@ from datetime import date
 import numpy as np
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import THOUSANDS, TRUTHS, is_code, number_of
+from gpdsl.data.convert import TRUTHS, is_code, number_of, readings
 from gpdsl.data.errors import (
+    DECIMALS,
     EITHER,
     DataMistake,
     DifferentWords,
@@ -70,11 +71,9 @@ def numbers(found: Found) -> np.ndarray:
         value = plain(found.values[at])
         if moment_in(str(value)) is not None:
             raise Wrong(TimeInColumn(column, row, shown(value)))
-        text = str(value)
-        pointed, whole = text.replace(",", ".", 1), text.replace(",", "")
-        if THOUSANDS.fullmatch(text.strip()):
-            raise Wrong(TextInColumn(column, row, shown(value), whole, EITHER.format(pointed=pointed)))
-        raise Wrong(TextInColumn(column, row, shown(value), pointed if number_of(pointed) is not None else ""))
+        whole, *pointed = [*readings(str(value)).values(), ""]
+        how = EITHER.format(pointed=pointed[0]) if len(pointed) > 1 else DECIMALS
+        raise Wrong(TextInColumn(column, row, shown(value), whole, how))
     _doubt_codes(found)
     return np.array(parsed, dtype=np.float64).reshape(found.values.shape)
 
