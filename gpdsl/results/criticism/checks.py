@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +128,8 @@ class Compared:
     difference_se: float
     """Of the difference, row by row: smaller than those of its parts, as all fits have the same rows."""
     worst_k: float
+    elpd_error: float = float("nan")
+    """Nats that `elpd` may be off by, as leaving rows out is approximate; NaN where nothing tells."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,11 +149,12 @@ class Comparison:
 
     def __repr__(self) -> str:
         width = max(len("fit"), *(len(each.name) for each in self.rows))
-        lines = [f"{'fit':<{width}}      elpd      se  difference      se  parameters  worst k"]
+        lines = [f"{'fit':<{width}}      elpd      se  within  difference      se  parameters  worst k"]
         for each in self.rows:
             k = f"{each.worst_k:7.2f}" if np.isfinite(each.worst_k) else "      -"
+            within = f"{each.elpd_error:6.1f}" if np.isfinite(each.elpd_error) else "     -"
             lines.append(
-                f"{each.name:<{width}}  {each.elpd:8.1f}  {each.se:6.1f}  {each.difference:10.1f}  "
+                f"{each.name:<{width}}  {each.elpd:8.1f}  {each.se:6.1f}  {within}  {each.difference:10.1f}  "
                 f"{each.difference_se:6.1f}  {each.effective_parameters:10.1f}  {k}"
             )
         return "\n".join([*lines, *self._notes()])
@@ -160,12 +163,24 @@ class Comparison:
         notes = []
         if len(self.rows) > 1 and -self.rows[1].difference < CLOSE:
             notes.append(f"differences below {CLOSE:g} nats tell little")
+        notes.extend(self._unsure())
         methods = {each.method.removeprefix("exact ") for each in self.elpds.values()}
         if len(methods) > 1:
             notes.append(f"rows are left out in different ways: {', '.join(sorted(methods))}")
         if any(each.worst_k > UNTRUSTED for each in self.rows):
             notes.append(f"k above {UNTRUSTED}: single rows move that posterior so much that its elpd is unsure")
         return notes
+
+    def _unsure(self) -> Iterator[str]:
+        """Of fits that lie less far below the best than the two numbers may be off by together."""
+        best, *others = self.rows
+        within = {each.name: np.nan_to_num(best.elpd_error) + np.nan_to_num(each.elpd_error) for each in others}
+        near = [each.name for each in others if 0 < -each.difference < within[each.name]]
+        if near:
+            yield (
+                f"{quoted(best.name)} may be no better than {', '.join(map(quoted, near))}: the two numbers may be off "
+                "by more than they differ; cross_validate of each tells"
+            )
 
     def _repr_html_(self) -> str:
         return preformatted(repr(self))
@@ -250,4 +265,5 @@ def _compared(name: str, each: Elpd, best: Elpd) -> Compared:
     k = each.k if isinstance(each, LeaveOneOut) else np.full(1, np.nan)
     worst = float(np.nanmax(k)) if np.isfinite(k).any() else float("nan")
     se = float(np.sqrt(len(apart) * np.var(apart)))
-    return Compared(name, each.elpd, each.se, each.effective_parameters, float(apart.sum()), se, worst)
+    error = each.elpd_error if isinstance(each, LeaveOneOut) else float("nan")
+    return Compared(name, each.elpd, each.se, each.effective_parameters, float(apart.sum()), se, worst, error)

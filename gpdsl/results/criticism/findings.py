@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.stats import binom, kstest
+from jaxtyping import Float
+from scipy.stats import binom, kstest, kstwo
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
@@ -35,17 +36,15 @@ from gpdsl.results.criticism.importance import importance, kept_from, price_of_d
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import (
     LeaveOneOut,
-    average,
     fitted_rows,
     leave_one_bound,
-    left_out_of,
     observed_rows,
 )
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
 from gpdsl.results.criticism.through_layers import drawn_densities
 from gpdsl.results.fitting import on_device
-from gpdsl.results.scored import places_drawn
+from gpdsl.results.scored import places_drawn, randomised
 from gpdsl.results.summary import STOPPED, estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs
 
@@ -153,9 +152,8 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
     some = some_rows(data.rows, THROUGH_LAYERS)
     part = data.take(some)
     seen = observed_rows(part)
-    drawn, lost = drawn_densities(fit, data, some[seen])
-    without, k = left_out_of(drawn)
-    share = float(np.mean(k > UNTRUSTED)) if len(k) else 0.0
+    drawn = drawn_densities(fit, data, some[seen])
+    share = float(np.mean(drawn.k > UNTRUSTED)) if len(drawn.k) else 0.0
     said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"  # also where q takes layers for independent
     if share > MANY:
         yield Finding(
@@ -163,7 +161,7 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         )
     else:
         yield Finding("rows left out", share, False, said)
-    worth = average(drawn) - without
+    worth = drawn.itself - drawn.without
     yield Finding(
         "effective parameters",
         float(np.sum(worth)),
@@ -171,8 +169,8 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         f"a row's own value is worth {np.mean(worth):.2g} nats to what is said of it, on average",
         "the fit follows the noise of single rows: learn the noise, or give it a prior",
     )
-    if lost.any() and fit.options.importance == 1 and fit.options.beta == 1:
-        each = float(np.mean(lost))
+    if drawn.lost.any() and fit.options.importance == 1 and fit.options.beta == 1:
+        each = float(np.mean(drawn.lost))
         yield Finding(
             "q of row variables",
             each,
@@ -180,21 +178,37 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
             f"one Gaussian for the variables of a row loses {each:.2g} nats of the bound a row",
             "what the outputs say of them has several peaks, or is curved: importance = 5 may make the bound tighter",
         )
-    prediction = fit.predict_bound(part, None, None)
+    kept = part.take(np.flatnonzero(seen))
+    prediction = fit.predict_bound(kept, None, None)
     for name in predictable_outputs(fit.program.declarations):
-        places = places_drawn(prediction, name, np.where(part.observed[name], part.outputs[name], np.nan))
-        places = places[np.isfinite(places)]
-        if not places.size:
-            continue
-        inside = int(np.sum(np.abs(places - 0.5) < 0.45))
-        p = float(binom.cdf(inside, places.size, 0.9))
-        yield Finding(
-            f"calibration of {name}",
-            p,
-            p < CHANCE,
-            f"90% intervals hold {inside / places.size:.0%} of its values, which the fit has seen, p of fewer {p:.2g}",
-            "predictions are too narrow: learn the noise, take another likelihood, or a latent more",
-        )
+        own = places_drawn(prediction, name, np.where(kept.observed[name], kept.outputs[name], np.nan))
+        low, high = drawn.places[name]
+        others = randomised(low, high, np.isfinite(own), 0)
+        weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (own.ndim - 1)), own.shape)
+        if np.isfinite(own).any():
+            yield _of_both(name, own[np.isfinite(own)], others[np.isfinite(own) & weighed])
+
+
+def _of_both(name: str, own: Float[np.ndarray, " values"], others: Float[np.ndarray, " some"]) -> Finding:
+    """Of places of values in what is predicted of them: having been seen themselves, or by all other rows where weights
+    tell that.
+
+    Predictions are too narrow where fewer of `own` lie inside than would of new values. `others` are uniform if the
+    model is right, and whatever the rest of them are moves the distance from that by no more than their share.
+    """
+    open_share = 1.0 - len(others) / len(own)
+    apart = float(kstest(others, "uniform").statistic) * (1.0 - open_share) - open_share if len(others) else 0.0
+    uneven = float(kstwo.sf(max(apart, 0.0), len(own)))
+    within = [float(np.mean(np.abs(each - 0.5) < 0.45)) if len(each) else np.nan for each in (own, others)]
+    narrow = float(binom.cdf(round(within[0] * len(own)), len(own), 0.9))
+    if narrow <= uneven or not len(others):
+        words, p = "narrow", narrow
+        said = f"90% intervals hold {within[0]:.0%} of its values, which the fit has seen, p of fewer {p:.2g}"
+    else:
+        words, p = "narrow" if within[1] < 0.9 else "wide, or not where the values are", uneven
+        said = f"90% intervals from the other rows hold {within[1]:.0%} of its values, p {p:.2g}"
+    remedy = f"predictions are too {words}: learn the noise, take another likelihood, or a latent more"
+    return Finding(f"calibration of {name}", p, 2 * p < CHANCE, said, remedy)
 
 
 def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:

@@ -18,11 +18,10 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts
-from gpdsl.inference.proposals import smoothed
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities
-from gpdsl.results.criticism.through_layers import drawn_densities
+from gpdsl.results.criticism.through_layers import drawn_densities, reweighted
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
@@ -106,6 +105,8 @@ class LeaveOneOut(Elpd):
     """Fits without a row, by its number from 0."""
     densities: Float[np.ndarray, "settings rows"] | None = None
     """log p(y_n | the other rows) under every setting, in the units of the fit."""
+    places: Mapping[str, Float[np.ndarray, "2 rows *axes"]] = field(default_factory=dict)
+    """P(Y < y) and P(Y <= y) of outputs by the other rows, where these are known by weighted draws of functions."""
     trusted = UNTRUSTED
     """k above which weights are not to be trusted."""
 
@@ -129,15 +130,20 @@ class LeaveOneOut(Elpd):
         Uniform where the model is right; see `Prediction.pit`. Raises GpdslError where rows are left out by weighted
         draws of latents.
         """
-        if not self.left:
+        if name not in self.data.observed:
+            raise GpdslError(f"pit of `{name}`: expected an output, of which there are {', '.join(self.data.observed)}")
+        if not (self.left or name in self.places):
             raise GpdslError(
                 f"pit of `{name}`: rows are left out by weighted draws here; predict rows that were not fitted, and "
                 "ask for prediction.pit"
             )
         values = np.where(self.data.observed[name], self.data.outputs[name], np.nan)
-        own = [np.stack(places_of(each, name, values)) for each in self._predictions]
-        shape = len(own), 1, len(values), *(1,) * (values.ndim - 1)
-        low, high = np.sum(np.exp(self.log_weights).reshape(shape) * np.stack(own), axis=0)
+        if name in self.places:
+            low, high = np.array(self.places[name])
+        else:
+            own = [np.stack(places_of(each, name, values)) for each in self._predictions]
+            shape = len(own), 1, len(values), *(1,) * (values.ndim - 1)
+            low, high = np.sum(np.exp(self.log_weights).reshape(shape) * np.stack(own), axis=0)
         for row, one in self.without.items():
             alone = one.predict_bound(self.data.take(np.asarray([row])), None, None)
             low[row], high[row] = (each[0] for each in places_of(alone, name, values[[row]]))
@@ -202,26 +208,11 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
 
 def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
     """By weighted draws of functions."""
-    drawn = drawn_densities(fit, bound).densities
-    without, k = left_out_of(drawn)
+    drawn = drawn_densities(fit, bound)
     seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
-    pointwise = np.where(seen, without - offset, np.nan)
-    itself = np.where(seen, average(drawn) - offset, np.nan)
-    k = np.where(seen & np.isfinite(k), k, np.nan)
-    return LeaveOneOut(fit, bound, pointwise, itself, "leave-one-out", k, np.zeros((1, bound.rows)), [])
-
-
-def left_out_of(
-    drawn: Float[np.ndarray, "draws rows"],
-) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
-    """log p(y_n | the other rows) by weighted draws of what rows are independent given, and Pareto's k."""
-    log_weights, k = reweighted(np.zeros(len(drawn)), drawn)
-    return np.logaddexp.reduce(log_weights + drawn, axis=0), k
-
-
-def average(logs: Float[np.ndarray, "draws rows"]) -> Float[np.ndarray, " rows"]:
-    """Logarithms of the mean densities of rows over draws."""
-    return np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
+    pointwise, itself = (np.where(seen, each - offset, np.nan) for each in (drawn.without, drawn.itself))
+    k, one = np.where(seen & np.isfinite(drawn.k), drawn.k, np.nan), np.zeros((1, bound.rows))
+    return LeaveOneOut(fit, bound, pointwise, itself, "leave-one-out", k, one, [], places=drawn.places)
 
 
 def densities_of_settings(fit: Fit, some: Data) -> Float[np.ndarray, "settings rows"]:
@@ -235,8 +226,8 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
     """See `Fit.waic`."""
     bound = fitted_rows(fit, data, "waic")
     if fit.program.inner:
-        drawn = drawn_densities(fit, bound).densities
-        itself, mean, square = average(drawn), drawn.mean(axis=0), np.mean(drawn**2, axis=0)
+        drawn = drawn_densities(fit, bound)
+        itself, mean, square = drawn.itself, drawn.densities.mean(axis=0), np.mean(drawn.densities**2, axis=0)
     else:
         itself, mean, square = _of_settings(fit, bound)
     itself = np.where(observed_rows(bound), itself - fit.standardised.log_jacobian(bound.observed), np.nan)
@@ -351,11 +342,3 @@ def _by_draws(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
     base = np.broadcast_to(np.log(beliefs.weights), drawn.shape[:2]).reshape(-1)
     log_weights, k = reweighted(base, flat)
     return np.stack([np.logaddexp.reduce(log_weights + flat, axis=0), k])
-
-
-def reweighted(
-    base: Float[np.ndarray, " draws"], log_densities: Float[np.ndarray, "draws rows"]
-) -> tuple[Float[np.ndarray, "draws rows"], Float[np.ndarray, " rows"]]:
-    """Log weights of draws without each row, that add up to 1, by their `base`; and Pareto's k of each row."""
-    found = [smoothed(base - each) for each in log_densities.T]
-    return np.stack([weights for weights, _ in found], axis=1), np.array([k for _, k in found])

@@ -34,6 +34,22 @@ def test_the_better_fit_stands_first() -> None:
     assert [line.split()[0] for line in repr(found).splitlines()] == ["fit", "b", "a"]
 
 
+def test_numbers_that_may_be_off_by_more_than_they_differ_say_so() -> None:
+    rng = np.random.default_rng(3)
+    counts = {"x": X[::3], "n": rng.poisson(np.exp(1 + np.sin(X[::3])))}
+    text = "input x : real\noutput n : count\nlatent f(x) ~ GP(1, RBF({}))\nn ~ Poisson(exp(f))"
+    fits = {str(ell): gpdsl.compile(text.format(ell)).fit(counts) for ell in (0.6, 0.61)}
+    found = gpdsl.compare({name: fit.loo(counts, refits=0) for name, fit in fits.items()})
+    first, second = found.rows
+    assert second.elpd_error == pytest.approx(found.elpds[second.name].elpd_error)  # type: ignore[attr-defined]
+    assert 0 < -second.difference < first.elpd_error + second.elpd_error
+    assert f"{first.name} may be no better than {second.name}" in repr(found)
+    assert f"  {first.elpd_error:6.1f}  " in repr(found).splitlines()[1]
+    assert "may be no better" not in repr(gpdsl.compare({"a": fitted("wrong", 0.05), "b": RIGHT}, DATA))
+    widely = gpdsl.compare({name: fit.waic(counts) for name, fit in fits.items()})
+    assert np.isnan(widely.rows[0].elpd_error)  # nothing tells
+
+
 def test_what_cannot_be_compared() -> None:
     counts = gpdsl.compile(TEXT.format(name="n", kind="count", ell=1, law="Poisson(exp(f))"))
     other = counts.fit({"x": X, "y": RNG.poisson(2, 40)})
