@@ -99,7 +99,11 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         with loading():
             return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'gpdsl' has no attribute {name!r}")
+    if name.startswith("_"):  # as many look for
+        raise AttributeError(f"module 'gpdsl' has no attribute {name!r}")
+    from gpdsl.language.calls import no_such_function
+
+    raise no_such_function(name)
 
 
 def __dir__() -> list[str]:

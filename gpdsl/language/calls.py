@@ -21,6 +21,10 @@ class CallError(GpdslError, TypeError):
     """A call with an argument too few, too many, or of another name."""
 
 
+class NoSuchPlaceError(GpdslError, IndexError):
+    """An element that a sequence does not have, which also ends a loop over it."""
+
+
 class NoSuchNameError(GpdslError, AttributeError):
     """An attribute that a thing does not have; `hasattr` is false, as of any other that is missing."""
 
@@ -108,9 +112,31 @@ def _no_such_name(self: object, name: str) -> Any:
         raise AttributeError(text, name=name, obj=self)
     own = [each for each in object.__dir__(self) if not each.startswith("_")]
     meant = (
-        _by_habit(name, NAMES, own) or _elsewhere((name, *NAMES.get(name.lower(), ())), own) or _meant(name, {}, own)
+        _of_the_model(self, name)
+        or _by_habit(name, NAMES, own)
+        or _elsewhere((name, *NAMES.get(name.lower(), ())), own)
+        or _meant(name, {}, own)
     )
     raise NoSuchNameError(f"{text}{meant}") if meant else AttributeError(text, name=name, obj=self)
+
+
+def _of_the_model(self: object, name: str) -> str:
+    """What has a quantity of the model that is asked for by a point: of predictions, `prediction.y`."""
+    known = getattr(self, "names", ()) if "names" in dir(type(self)) and vars(self) else ()
+    return f"; {MADE['Prediction'][1].format(key=repr(name))}" if name in known else ""
+
+
+def no_such_function(name: str) -> AttributeError:
+    """The error of a name that the package does not have."""
+    if name in {"Regressor", "Classifier"}:
+        meant = f"; it is `gpdsl.sklearn.{name}`"
+    elif name == "fit":
+        meant = "; models have it: `gpdsl.load(path).fit(data)`"
+    elif name.startswith("read_"):
+        meant = "; `model.fit` takes the path of a file, and frames of pandas and Polars as they are"
+    else:
+        meant = _elsewhere((name, *NAMES.get(name.lower(), ())), ())
+    return NoSuchNameError(f"module 'gpdsl' has no attribute {name!r}{meant}")
 
 
 def _elsewhere(words: Sequence[str], own: Collection[str]) -> str:

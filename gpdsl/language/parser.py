@@ -25,10 +25,11 @@ from gpdsl.language.errors.names import (
     UnknownStatement,
 )
 from gpdsl.language.habits import BLOCK, BLOCKS, FORMS, SIGNS, standardise_habit, word_habit
+from gpdsl.language.habits import KERNELS as HABITS
 from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest, shipped
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
-from gpdsl.language.vocabulary import DISTRIBUTIONS, OBSERVATION_FORM, STATEMENTS
+from gpdsl.language.vocabulary import DISTRIBUTIONS, KERNELS, OBSERVATION_FORM, STATEMENTS
 
 # Cut the text into statements: at line ends outside brackets, so that each is parsed, and fails, on its own.
 
@@ -163,6 +164,7 @@ _ADVICE = {
 _TWO_WORDS = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]+([^\W\d]\w*)")
 _ASSIGNMENT = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*(?:\[[^\]=]*\])?[ \t]*=(?!=)[ \t]*(\w*)")
 _MEMBER = re.compile(r"\.([^\W\d]\w*)\(")
+_CALLED = re.compile(r"([^\W\d]\w*)\(")
 _DECLARED = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*:[ \t]*([^\W\d]\w*)")
 _SEVERAL = re.compile(r"\s*(param|input|output)\s+(\w+)\s*,")
 """A statement that declares a second name, up to the comma."""
@@ -185,8 +187,21 @@ def misspelt_statement(piece: Piece) -> Mistake | None:
         span = _columns(piece, match.start(1), match.end(1))
         if match.group(2) in DISTRIBUTIONS:
             return MissingTilde(span, *match.groups())
-        return MissingKeyword(span, match.group(1))
+        return MissingKeyword(span, match.group(1), _made_by(match.group(1), piece.text[match.end() :]))
     return None
+
+
+def _made_by(name: str, text: str) -> str:
+    """What to write instead of `ell = pm.Gamma("ell", 2, 1)` and the like; nothing of a value without modules."""
+    called = _CALLED.findall(text) if _MEMBER.search(text) else []
+    prior = next((each for each in called if each in DISTRIBUTIONS), "")
+    if prior:
+        support = DISTRIBUTIONS[prior].support
+        kind = support if support in {"positive", "unit", "simplex", "correlation_factor"} else "real"
+        return f"write `param {name} : {kind} ~ {prior}(...)` for a parameter, `{name} ~ {prior}(...)` for an output"
+    kernels = {each: f"write `{each}(...)`" if each in KERNELS else HABITS.get(each.lower(), "") for each in called}
+    kernel = next(filter(None, kernels.values()), "")
+    return kernel and f"kernels stand in the line of their latent, `latent f(x) ~ GP(0, s2 * RBF(ell))`: {kernel}"
 
 
 def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
@@ -196,8 +211,10 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         character = problem.char
         span = Span(problem.line + piece.line - 1, problem.column, problem.line + piece.line - 1, problem.column + 1)
         called = _MEMBER.match(piece.text, problem.pos_in_stream or 0) if character == "." else None
-        if called and called[1] not in DISTRIBUTIONS:
-            return StrangeCharacter(span, character, f"names have no modules: write `{called[1]}(...)`")
+        if called and called[1] != "Normal":
+            alone = piece.text[: called.start()].strip().isidentifier()
+            habit = (alone and _made_by("a", piece.text[called.start() :])) or f"write `{called[1]}(...)`"
+            return StrangeCharacter(span, character, f"names have no modules: {habit}")
         return StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
     if not isinstance(problem, UnexpectedToken):
         raise problem

@@ -62,6 +62,8 @@ def units_of(beliefs: ex.Beliefs, known: Standardised, condition: m.Expression) 
     means, sds = dict(known.means), dict(known.sds)
     for name, factor in factors.items():
         means[name], sds[name] = np.zeros_like(factor), factor
+    for name, (mean, sd) in _levels(declared, known).items():
+        means[name], sds[name] = mean, sd
     unknown = {name for name in names if name not in sds and not _same(declared, known, name)}
     for part in _compared(condition):
         read = names_in(part)
@@ -72,6 +74,17 @@ def units_of(beliefs: ex.Beliefs, known: Standardised, condition: m.Expression) 
                 "standard deviations as `mean` has it, or fit without standardise"
             )
     return Standardised(means, sds)
+
+
+def _levels(declared: m.Declarations, known: Standardised) -> dict[str, np.ndarray]:
+    """The numbers of parameters that are the mean of what has a location: `m` of `latent f(x) ~ GP(m, RBF(1))`."""
+    told: dict[str, list[np.ndarray]] = {}
+    for name, latent in declared.latents.items():
+        level = latent.mean
+        if isinstance(level, m.Read) and level.name in declared.params and name in known.sds:
+            told.setdefault(level.name, []).append(np.stack([known.means[name], known.sds[name]]))
+    one = {name for name, every in told.items() if not declared.params[name].axes and len({*map(bytes, every)}) == 1}
+    return {name: told[name][0] for name in one if told[name][0].ndim == 1}
 
 
 def _compared(condition: m.Expression) -> Iterable[m.Expression]:

@@ -20,6 +20,7 @@ from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import Paths, parts
 from gpdsl.inference.problem import as_arrays
 from gpdsl.language import model as m
+from gpdsl.language.calls import NoSuchPlaceError
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import jit, precision
 from gpdsl.program.evaluation import prior_means
@@ -28,6 +29,7 @@ from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.settings import refuse_settings
 from gpdsl.results.simulations import Simulations
+from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.readings import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import NeedsElements, Position, Translator, axis_key
@@ -241,34 +243,44 @@ def located(program: Program, known: Standardised) -> Standardised:
 def _as_location(program: Program, known: Standardised, name: str) -> Affine | None:
     """The numbers of the outputs that a latent or `let` is the location of, where all of its elements are."""
     translator = program.translator
-    shape, told = translator.shape(translator.declarations.axes_of(name)), []
+    shape = translator.shape(translator.declarations.axes_of(name))
     means, sds = np.full(shape, np.nan), np.full(shape, np.nan)
     for o in program.observations:
         output = o.outputs[0]
         if o.law is None or o.warp is not None or len(o.outputs) > 1 or output not in known.sds:
             continue
-        if len(shape) not in {0, len(o.positions)} or o.law.arguments.get("mean") is None:
-            continue
-        try:
-            element = _element(translator, name, o.positions if shape else ())
-        except NeedsElements:  # which the mean is not: it is generic
-            continue
-        if element == o.law.arguments["mean"]:
-            places = tuple(place - 1 if isinstance(place, int) else slice(None) for place in o.positions)
-            numbers = np.stack([known.means[output][places], known.sds[output][places]])
-            if shape:
-                means[places], sds[places] = numbers
-            told += [] if shape else numbers.reshape(2, -1).T.tolist()
-    if not shape and told and all(each == told[0] for each in told):
-        means, sds = np.asarray(told[0])
+        places = tuple(place - 1 if isinstance(place, int) else slice(None) for place in o.positions)
+        given, keys = (known.means[output][places], known.sds[output][places]), [p for p in o.positions if _free(p)]
+        for at in {
+            at for each in (o.law, *o.law.components) if (at := _read_at(translator, name, each, o)) is not None
+        }:
+            own = [keys.index(p) for p in at if _free(p)]
+            for whole, numbers in zip((means, sds), given, strict=True):
+                found = np.moveaxis(numbers, own, range(len(own)))
+                found = found.reshape(*found.shape[: len(own)], -1)
+                before = whole[picks(at)]
+                if np.ptp(found, axis=-1).any() or not np.all(np.isnan(before) | (before == found[..., 0])):
+                    return None
+                whole[picks(at)] = found[..., 0]
     return None if np.isnan(means).any() else (means, sds)
 
 
-def _element(translator: Translator, name: str, positions: tuple[int | str, ...]) -> sp.Expr:
-    """One element of a latent or `let`, as densities have it."""
-    if name in translator.declarations.lets:
-        return translator.let(name, positions)
-    return translator.value(name, positions)
+def _free(position: Position) -> bool:
+    return isinstance(position, str)
+
+
+def _read_at(translator: Translator, name: str, law: Law, o: ObservationTerms) -> tuple[Position, ...] | None:
+    """At which positions a latent or `let` is the mean of a law; None where it is not, or not that alone."""
+    mean, axes = law.arguments.get("mean"), translator.declarations.axes_of(name)
+    ref = translator.references.get(mean) if isinstance(mean, sp.Symbol) else None
+    at = ref.positions if ref is not None and ref.name == name else o.positions if axes else ()
+    if mean is None or len(at) != len(axes) or not {*filter(_free, at)} <= {*o.positions}:
+        return None
+    try:
+        own = translator.let(name, at) if name in translator.declarations.lets else translator.value(name, at)
+    except NeedsElements:  # which the mean is not: it is generic
+        return None
+    return at if own == mean else None
 
 
 # Whole functions drawn from a fit: called with any rows, again and again, they are always the same functions.
@@ -297,9 +309,15 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
         return draw_functions, (self.fit, self.draws, self.seed, self.seen)
 
     def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [DrawnFunction(self, each) for each in range(self.draws)[number]]
-        return DrawnFunction(self, range(self.draws)[number])
+        try:
+            found = range(self.draws)[number]
+        except (IndexError, TypeError) as problem:
+            asked = quoted(repr(number))[:40]
+            raise NoSuchPlaceError(
+                f"there are {self.draws} functions, 0 to {self.draws - 1}, and none is {asked}; "
+                "`functions(data, name)` has the values of all, `functions[0](data, name)` those of one"
+            ) from problem
+        return [DrawnFunction(self, each) for each in found] if isinstance(found, range) else DrawnFunction(self, found)
 
     def __repr__(self) -> str:
         return f"<{self.draws} functions drawn from the posterior of {self.fit.program.declarations.name}>"

@@ -147,6 +147,10 @@ class Prediction(Scored):
         """The predictions that it is a mixture of, with their weights."""
         return [(1.0, self)]
 
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self.beliefs.count
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
         return mimebundle(self, include, exclude)
 

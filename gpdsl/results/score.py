@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import GpdslError
+from gpdsl.language.calls import answering
 from gpdsl.results.fit import Fit
 from gpdsl.results.levels import in_words, levels_of, numbered_levels
 
 
+@answering
 def nlpd(fit: Fit, data: Any) -> float:
     """Mean negative log predictive density in nats per row; for labels, the negative log probability (NLP).
 
@@ -21,6 +23,7 @@ def nlpd(fit: Fit, data: Any) -> float:
     return float(-np.mean(fit.log_predictive_density(data)[seen]))
 
 
+@answering
 def rmse(fit: Fit, data: Any, name: str | None = None) -> float:
     """Root mean squared error of the predictive mean over the observed entries of an output that is a number."""
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
@@ -30,12 +33,14 @@ def rmse(fit: Fit, data: Any, name: str | None = None) -> float:
     return float(np.sqrt(np.mean(gap[bound.observed[name]] ** 2)))
 
 
+@answering
 def sse(fit: Fit, data: Any, name: str | None = None) -> float:
     """Standardised squared error: mean squared error over the variance of the observed values (SAVIGP 9.2)."""
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
     return rmse(fit, data, name) ** 2 / float(np.var(bound.outputs[name][bound.observed[name]]))
 
 
+@answering
 def crps(fit: Fit, data: Any, name: str | None = None) -> float:
     """Mean continuous ranked probability score of the observed entries of an output, in its units: 0 is best."""
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
@@ -45,6 +50,7 @@ def crps(fit: Fit, data: Any, name: str | None = None) -> float:
     return float(np.nanmean(fit.predict(data).crps(name, seen)))
 
 
+@answering
 def error_rate(fit: Fit, data: Any, name: str | None = None) -> float:
     """Share of rows whose most probable label, or binary value, is not the observed one.
 

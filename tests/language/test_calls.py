@@ -139,3 +139,20 @@ def test_a_rate_that_nothing_reads_is_told() -> None:
         with pytest.warns(gpdsl.GpdslWarning, match="learning_rate = 0.1 is of Adam, and this fit takes steps as long"):
             model.fit(data, learning_rate=0.1, **how)
     model.fit(data, learning_rate=0.1, optimizer="adam", steps=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fit", r"models have it: `gpdsl.load\(path\).fit\(data\)`"),
+        ("predict", r"fits have: `model.fit\(data\).predict`"),
+        ("Regressor", "it is `gpdsl.sklearn.Regressor`"),
+        ("read_csv", "takes the path of a file"),
+        ("nothing", "no attribute 'nothing'$"),
+    ],
+)
+def test_what_the_package_does_not_have_is_told_where_it_is(name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=said) as caught:
+        getattr(gpdsl, name)
+    assert isinstance(caught.value, gpdsl.GpdslError) and not hasattr(gpdsl, name)
+    assert not hasattr(gpdsl, "__wrapped__")

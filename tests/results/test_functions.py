@@ -135,3 +135,19 @@ def test_levels_that_the_fit_has_not_seen_keep_their_functions() -> None:
     assert np.all(both[:, 0] != both[:, 1])
     for again in (pickled(functions), copy.copy(functions), copy.deepcopy(functions), pickled(functions[0]).every):
         np.testing.assert_array_equal(again({"site": ["other"]})[:, 0], both[:, 1])
+
+
+def test_functions_and_predictions_have_lengths_and_tell_what_they_have_not() -> None:
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)")
+    fit = model.fit({"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.5]})
+    functions, prediction = fit.draw_functions(2), fit.predict({"x": [0.5, 1.5, 2.5, 3.0]})
+    assert len(functions) == 2 == len(list(functions)) and len(functions[:1]) == 1 and len(prediction) == 4
+    assert np.array_equal(functions[-1]({"x": [0.5]}), functions[1]({"x": [0.5]}))
+    for asked in (5, "f"):
+        with pytest.raises(IndexError, match=f"there are 2 functions, 0 to 1, and none is {asked!r}") as caught:
+            functions[asked]
+        assert isinstance(caught.value, gpdsl.GpdslError)
+    with pytest.raises(AttributeError, match=r"no attribute 'y'; there are `prediction.mean\('y'\)`"):
+        prediction.y  # noqa: B018
+    with pytest.raises(TypeError, match=r"it is rmse\(fit, data, name=None\)"):
+        gpdsl.score.rmse(fit)

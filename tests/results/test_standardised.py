@@ -522,3 +522,53 @@ def test_calibration_leaves_numbers_as_they_were_drawn() -> None:
     np.testing.assert_array_equal(said.shares["f"], plain.shares["f"])
     with pytest.raises(gpdsl.GpdslError, match="standardise is not for simulated data"):
         gpdsl.sbc(gpdsl.compile(text), 8, runs=2, standardise=True)
+
+
+CROSSED = """
+input x : real
+index p in 1..2
+output v[p] : real
+param m : real = 0.1
+param s[p] : positive = 0.3
+latent f[p](x) ~ GP(m, RBF(1))
+v[1] ~ {first}
+v[2] ~ Normal(f[1], s[2])
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "Normal(f[2], s[1])",
+        pytest.param("Mixture(0.9, Normal(f[2], s[1]), StudentT(4, f[2], s[1]))", marks=pytest.mark.slow),
+    ],
+)
+def test_locations_of_other_elements_and_in_mixtures_have_the_unit_of_their_output(first: str) -> None:
+    x = np.linspace(0, 5, 12)
+    data = {"x": x, "v": np.stack([100 + 5 * np.sin(x), 2000 + 300 * np.cos(x)], axis=1)}
+    mean, sd = data["v"].mean(axis=0), data["v"].std(axis=0)
+    units = {"v": (mean, sd)}
+    model = gpdsl.compile(CROSSED.format(first=first))
+    held = {"fixed": ["m", "s"], "seed": 0}
+    found = model.fit(data, standardise=units, **held).predict({"x": x[:3]})
+    by_hand = model.fit(data | {"v": (data["v"] - mean) / sd}, **held).predict({"x": x[:3]})
+    np.testing.assert_allclose(found.mean("f"), mean[::-1] + sd[::-1] * by_hand.mean("f"), rtol=1e-6)
+    np.testing.assert_allclose(found.sd("f"), sd[::-1] * by_hand.sd("f"), rtol=1e-6)
+    level = f"f[2] > {100 + 3:.1f} and f[1] < 2100"
+    scaled = f"f[2] > {(103 - mean[0]) / sd[0]} and f[1] < {(2100 - mean[1]) / sd[1]}"
+    np.testing.assert_allclose(found.probability(level), by_hand.probability(scaled), atol=1e-3)
+
+
+def test_a_parameter_that_is_the_mean_of_a_location_has_its_unit_in_conditions() -> None:
+    x = np.linspace(0, 5, 12)
+    model = gpdsl.compile(
+        "input x : real\noutput y : real\nparam m : real = 0.5\nparam b : real = 0.1\nlatent f(x) ~ GP(m, RBF(1))\n"
+        "let g = f + b\ny ~ Normal(f, 0.3)"
+    )
+    fit = model.fit({"x": x, "y": 300 + 5 * np.sin(x)}, standardise={"y": (300.0, 5.0)}, fixed=["m", "b"])
+    prediction = fit.predict({"x": x})
+    np.testing.assert_allclose(prediction.probability("f > m"), prediction.probability("f > 302.5"), rtol=1e-9)
+    np.testing.assert_allclose(prediction.probability("y > m + 1"), prediction.probability("y > 303.5"), rtol=1e-9)
+    assert prediction.probability("m > 302.4 and m < 302.6").all()
+    with pytest.raises(gpdsl.GpdslError, match="nothing tells the unit of `b`"):
+        prediction.probability("f > b")

@@ -323,6 +323,7 @@ class MissingKeyword(Mistake):
     """`g = f + 1` without `let`."""
 
     name: str
+    habit: str = ""
     code: ClassVar = "E108"
     message: ClassVar = "`{name} = ...` does not say what `{name}` is"
     label: ClassVar = "a value needs a `let`, `const` or `param` before the name"
