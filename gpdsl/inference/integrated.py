@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from gpdsl.inference import proposals
 from gpdsl.inference.ascent.lbfgs import flat, unflat
@@ -143,9 +143,7 @@ class Explored:
         self.widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in start.items()})
         self.start, self.profile, self.report = flat(dict(start)), profile, report
         self.evaluations = 0
-        self._volume = vectorised(program, start, log_volume, jax.value_and_grad) if program.priors else None
-        self._prior = vectorised(program, start, log_prior, jax.value_and_grad)
-        self._volumes = vectorised(program, start, log_volume, jax.vmap) if program.priors else None
+        self._told = partial(at_places, vectorised(program, start, _told, _with_slopes))
         self.known = flat({n: np.full(np.shape(v), n in program.priors) for n, v in start.items()}).astype(bool)
         """Which numbers belong to parameters with priors."""
         positive = {n for n in start if declared[n].constraint == "positive" and declared[n].upper is None}
@@ -159,8 +157,13 @@ class Explored:
 
     def prior(self, at: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
         """The log prior density on the real line, and its gradient."""
-        value, slope = self._prior(at)
-        return float(value), np.asarray(slope, float)
+        found = self._told(at[None])[0]
+        return float(found[0]), found[2 : 2 + len(at)]
+
+    def measured(self, points: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, Float[np.ndarray, " n"]]:
+        """The parameters in their own units, all in a row in the order of their names; log |d theta / d u|."""
+        found = self._told(points)
+        return found[:, 2 + 2 * points.shape[1] :], found[:, 1]
 
     @property
     def most(self) -> int:
@@ -176,10 +179,8 @@ class Explored:
         """Value and gradient; -inf where the evidence has no finite value."""
         self.count(1)
         found, gradient = self.profile(self.learnt(at))
-        value, slope = float(found), flat(dict(gradient))
-        if self._volume is not None:
-            more, widening = self._volume(at)
-            value, slope = value + float(more), slope + np.asarray(widening, float)
+        told, size = self._told(at[None])[0], len(at)
+        value, slope = float(found) + float(told[1]), flat(dict(gradient)) + told[2 + size : 2 + 2 * size]
         return (value if np.isfinite(value) else -np.inf), slope
 
     def value(self, at: Float[np.ndarray, " d"]) -> float:
@@ -188,11 +189,33 @@ class Explored:
 
     def values(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """Values alone, one after the other."""
-        found = np.zeros(len(points)) if self._volumes is None else at_places(self._volumes, points)
+        return self.beside(points, self.measured(points)[1])
+
+    def beside(self, points: Float[np.ndarray, "n d"], volumes: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """The same where log |d theta / d u| is known."""
+        found = np.array(volumes)
         for place, each in enumerate(points):
             self.count(1)
             found[place] += self.profile.value(self.learnt(each))
         return np.where(np.isfinite(found), found, -np.inf)
+
+
+def _told(program: Program, learnt: Learnt) -> Array:
+    """The log prior density on the real line, log |d theta / d u|, and parameters in their own units."""
+    known = program.parameters.constrain(dict(learnt))
+    own = ravel_pytree({name: known[name] for name in learnt})[0]
+    return jnp.concatenate([jnp.stack([log_prior(program, learnt), log_volume(program, learnt)]), own])
+
+
+def _with_slopes(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """What is told at many places: two numbers, their gradients, and the rest."""
+
+    def one(vector: Array) -> Array:
+        found, pull = jax.vjp(function, vector)
+        slopes = [pull(jnp.zeros_like(found).at[place].set(1.0))[0] for place in (0, 1)]
+        return jnp.concatenate([found[:2], *slopes, found[2:]])
+
+    return jax.vmap(one)
 
 
 def integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
@@ -225,7 +248,7 @@ def integrate(
     density = Explored(program, profile, start, report)
     mode, top = proposals.mode_of(density, density.start)
     split, open_ended = _split(density, mode, top)
-    drawn = Drawn(density, _measured_by(program, start, [name for name in start if name not in open_ended]))
+    drawn = Drawn(density, _averaged(program, start, open_ended))
     drawn.add(split, proposals.uniform_points(len(mode), proposals.points_of(len(mode)), seed, 0))
     weights, shape, error = _more(drawn, split, mode, seed)
     effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
@@ -270,21 +293,18 @@ def _more(
     return weights, shape, error
 
 
-def _measured_by(program: Program, start: Learnt, names: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
-    """Values of parameters in their own units, all in a row, at points."""
-
-    def measured(program: Program, learnt: Learnt) -> Array:
-        known = program.parameters.constrain(dict(learnt))
-        return ravel_pytree({name: known[name] for name in names})[0]
-
-    return partial(at_places, vectorised(program, start, measured, jax.vmap, *names))
+def _averaged(program: Program, start: Learnt, open_ended: Sequence[str]) -> Bool[np.ndarray, " values"]:
+    """Which numbers of parameters in their own units are of those that have an end."""
+    shapes = jax.eval_shape(program.parameters.constrain, dict(start))
+    each = {name: np.full(shapes[name].shape, name not in open_ended) for name in start}
+    return np.concatenate([np.ravel(each[name]) for name in sorted(each)])
 
 
 class Drawn:
     """Points so far, the densities that they were drawn from, their values, and the parameters in their own units."""
 
-    def __init__(self, density: Explored, measured: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.density, self._measured = density, measured
+    def __init__(self, density: Explored, averaged: Bool[np.ndarray, " values"]) -> None:
+        self.density, self._averaged = density, averaged
         self.points, self.values = np.zeros((0, len(density.start))), np.zeros(0)
         self.sources: list[tuple[proposals.Proposal, int]] = []
         self._own: list[np.ndarray] = []
@@ -292,10 +312,11 @@ class Drawn:
     def add(self, source: proposals.Proposal, uniform: Float[np.ndarray, "n d"]) -> None:
         """As many from a density as there are uniform numbers."""
         drawn = source.points(uniform)
-        own = self._measured(drawn)
+        own, volumes = self.density.measured(drawn)
+        own = own[:, self._averaged]
         sound = np.all(np.isfinite(own), axis=1)  # a prior may reach beyond the largest number
         values = np.full(len(drawn), -np.inf)
-        values[sound] = self.density.values(drawn[sound])
+        values[sound] = self.density.beside(drawn[sound], volumes[sound])
         self.points, self.values = np.concatenate([self.points, drawn]), np.concatenate([self.values, values])
         self._own.append(np.where(sound[:, None], own, 0.0))
         self.sources.append((source, len(drawn)))

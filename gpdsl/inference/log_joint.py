@@ -212,7 +212,7 @@ def vectorised(
     unravel = ravel_pytree(dict(start))[1]
 
     def make(bare: Program) -> Callable[..., Any]:
-        return jax.jit(how(lambda vector: of(bare, unravel(vector))))
+        return jit(how(lambda vector: of(bare, unravel(vector))), brief=True)
 
     return of_model(program, make, of.__name__, how, key, shapes_of(dict(start)))
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.inference.integrated import STATISTICS, Integrated, Learnt
+from gpdsl.inference.integrated import STATISTICS, Integrated
 from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
 from gpdsl.inference.problem import as_arrays
@@ -57,11 +57,12 @@ class Settings:
     """Numbers of the draws of each chain that settings are, chain by chain."""
 
     @classmethod
-    def of(cls, found: Integrated, constrain: Callable[[Learnt], Mapping[str, Array]], dtype: str) -> Settings:
+    def of(cls, found: Integrated, constrain: Callable[[Any], Mapping[str, Array]], dtype: str) -> Settings:
         """What an exploration has found, with parameters in their domains."""
 
         def values(learnt: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-            return {name: np.asarray(value) for name, value in constrain(as_arrays(dict(learnt), dtype)).items()}
+            given = {name: np.asarray(value, dtype) for name, value in learnt.items()}  # the call puts it on the device
+            return {name: np.asarray(value) for name, value in constrain(given).items()}
 
         each = tuple(Setting(values(r.parameters), tuple(r.posterior), r.held) for r in found.results)
         chains: dict[str, np.ndarray] = {}

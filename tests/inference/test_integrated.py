@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from scipy.special import ndtr
 
 import gpdsl
 from gpdsl.inference.integrated import Explored
-from gpdsl.inference.log_joint import AT_ONCE, at_places, log_volume
+from gpdsl.inference.log_joint import AT_ONCE, at_places, log_prior, log_volume
+from gpdsl.inference.problem import Problem
 from gpdsl.inference.proposals import generalised_pareto, smoothed
 from gpdsl.language.habits import PREDICTED
 from gpdsl.program.program import make_program
@@ -307,7 +309,38 @@ def test_values_alone_have_the_volumes_of_priors() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
         np.testing.assert_allclose(found, [density(each)[0] for each in points], rtol=1e-12)
         assert density.value(points[1]) == pytest.approx(found[1])
-    assert density.evaluations == 7
+        own, volumes = density.measured(points)
+        known = [program.parameters.constrain(density.learnt(each)) for each in points]
+        np.testing.assert_allclose(own, [[float(each["a"]), float(each["b"])] for each in known], rtol=1e-12)
+        for each, volume in zip(points, volumes, strict=True):
+            value, slope = density.prior(each)
+            on_line, widening = (
+                partial(lambda of, at: of(program, density.learnt(at)), of) for of in (log_prior, log_volume)
+            )
+            by_hand = jax.value_and_grad(on_line)(jnp.asarray(each))
+            assert value == pytest.approx(float(by_hand[0]))
+            assert volume == pytest.approx(float(log_volume(program, density.learnt(each))))
+            np.testing.assert_allclose(slope, by_hand[1], rtol=1e-9)
+            np.testing.assert_allclose(
+                density(each)[1] + each, jax.grad(widening)(jnp.asarray(each)), rtol=1e-9, atol=1e-12
+            )
+    assert density.evaluations == 10
+
+
+def test_programs_are_looked_up_once_and_not_for_every_setting(
+    data: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, shared = list[str](), Problem.shared
+
+    def counted(problem: Problem, make: Any, *arguments: Any, **more: Any) -> Any:
+        asked.append(make.__name__)
+        return shared(problem, make, *arguments, **more)
+
+    monkeypatch.setattr(Problem, "shared", counted)
+    counts = {"x": data["x"], "n": np.arange(18) % 4}
+    for text, given, name in ((NORMAL, data, "_ended"), (POISSON, counts, "_whitened")):
+        found = gpdsl.compile(text).fit(given, hyperparameters="integrated").settings
+        assert found is not None and len(found.each) > 40 > 4 >= asked.count(name) > 0
 
 
 @pytest.mark.slow

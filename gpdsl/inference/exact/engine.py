@@ -226,7 +226,7 @@ class ExactSearch:
     def __init__(self, problem: Problem) -> None:
         system = make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it
-        self.problem, self.system = problem, system
+        self.problem, self._posterior = problem, ExactPosterior(problem, system)
         self.evidence = Remembered(evidence_of(problem, system), problem.parameters)
         self.on_some: Remembered | None = None
         """The evidence of some rows, where the search began on them."""
@@ -240,7 +240,7 @@ class ExactSearch:
         best = self.evidence.best
         if self.on_some is not None and not np.isfinite(best.value) and np.isfinite(self.on_some.best.value):
             self.evidence(self.on_some.best.point)
-        return _finished(self.problem, self.system, self.evidence.best)
+        return self._posterior(self.evidence.best)
 
     finish = state
 
@@ -269,6 +269,7 @@ class ExactProfile:
         system = make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it
         self.problem, self.system, self.evidence = problem, system, evidence_of(problem, system)
+        self._posterior = ExactPosterior(problem, system)
 
     def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
         """Log evidence, log priors included, and gradient."""
@@ -280,17 +281,26 @@ class ExactProfile:
 
     def at(self, learnt: Learnt) -> Result:
         """The posterior there, which takes no evidence: its value is left out."""
-        return _finished(self.problem, self.system, Outcome(learnt, np.nan, "", 0))
+        return self._posterior(Outcome(learnt, np.nan, "", 0))
 
 
-def _finished(problem: Problem, system: System, outcome: Outcome) -> Result:
-    """The result at the best point of a search."""
-    ended = problem.shared(_ended, outcome.point, problem.rows, context=system, brief=True)
-    numbers, variances = as_numpy(ended(outcome.point, problem.rows))
-    inducing = as_numpy(functionals(problem.program, problem.rows))
-    notes = rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype)
-    held = Regression(system.parts, tuple(numbers))
-    return Result(as_numpy(outcome.point), inducing, [], np.ones(1), outcome.value, 0.0, held=held, notes=notes)
+class ExactPosterior:
+    """The exact posterior at the points of a search; what all of them have in common is found once."""
+
+    def __init__(self, problem: Problem, system: System) -> None:
+        self.problem, self.system = problem, system
+        self._inducing: list[Any] = as_numpy(functionals(problem.program, problem.rows))
+        self._ended: Callable[..., tuple[list[Whitened], list[Array]]] | None = None
+
+    def __call__(self, outcome: Outcome) -> Result:
+        """The result at the best point of a search."""
+        problem, system = self.problem, self.system
+        if self._ended is None:
+            self._ended = problem.shared(_ended, outcome.point, problem.rows, context=system, brief=True)
+        numbers, variances = as_numpy(self._ended(outcome.point, problem.rows))
+        notes = rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype)
+        held, point = Regression(system.parts, tuple(numbers)), as_numpy(outcome.point)
+        return Result(point, self._inducing, [], np.ones(1), outcome.value, 0.0, held=held, notes=notes)
 
 
 def _ended(_: Problem, system: System) -> Callable[..., tuple[list[Whitened], list[Array]]]:

@@ -189,6 +189,10 @@ class Solved:
     inverse: Float[np.ndarray, "... values values"]
 
 
+BRIEFLY = 10000
+"""Covariances up to which these take less time than compiling them well: a millisecond at most."""
+
+
 def evidence_of(problem: Problem, system: System) -> Evaluated:
     """The function to maximise, compiled for the backend in use."""
     between = jax.default_backend() == "cpu" and system.grid is None
@@ -212,11 +216,12 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
 
 def _between_programs(problem: Problem, system: System) -> Evaluated:
     rows, start = problem.rows, problem.parameters
-    ahead = problem.shared(_forward, start, rows, context=system, fused=True)
     sizes = [(len(part.rows), part.width) for part in system.parts]
+    how = {"fused": True, "brief": sum(sets * size**2 for sets, size in sizes) <= BRIEFLY}
+    ahead = problem.shared(_forward, start, rows, context=system, **how)
     shapes = [jax.ShapeDtypeStruct((sets, size, size), jnp.result_type(float)) for sets, size in sizes]
     vectors = [jax.ShapeDtypeStruct(shape.shape[:2], shape.dtype) for shape in shapes]
-    back = problem.shared(_backward, start, rows, vectors, shapes, context=system, fused=True) if start else None
+    back = problem.shared(_backward, start, rows, vectors, shapes, context=system, **how) if start else None
 
     def evidence(learnt: Learnt, sloped: bool = True) -> tuple[float, Learnt]:
         matrices, vectors, constant = ahead(learnt, rows)

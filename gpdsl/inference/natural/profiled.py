@@ -117,6 +117,7 @@ class SitesProfile:
         self.compute, _ = _compiled(self.problem, begin)
         self.sites, self.highest = begin.sites, -np.inf
         self._seen: dict[bytes, tuple[Sites, float]] = {}
+        self._whitened: Callable[..., list[Whitened]] | None = None
         self._room = KEPT_NUMBERS // sum(leaf.size for leaf in jax.tree.leaves(begin.sites))
         if sites is None and problem.program.coupled and not problem.program.conjugate:
             self.sites = self.compute(begin.point, begin.sites, jnp.asarray(0.0))[2]
@@ -136,7 +137,10 @@ class SitesProfile:
     def at(self, learnt: Mapping[str, Array]) -> Result:
         """The best q there."""
         sites, value = self._seen.get(_key(learnt)) or self._at(learnt, False)[1::-1]
-        return at_sites(self.problem, {"parameters": dict(learnt), "inducing": []}, sites, value)
+        point = {"parameters": dict(learnt), "inducing": []}
+        if self._whitened is None:
+            self._whitened = whitening(self.problem, point, sites)
+        return at_sites(self.problem, point, sites, value, whitened=self._whitened)
 
     def _at(self, learnt: Mapping[str, Array], sloped: bool) -> tuple[float, Sites, Any]:
         point = {"parameters": dict(learnt), "inducing": []}
@@ -152,10 +156,17 @@ def _key(learnt: Mapping[str, Array]) -> bytes:
     return b"".join(np.asarray(learnt[name]).tobytes() for name in sorted(learnt))
 
 
-def at_sites(problem: Problem, point: Any, sites: Sites, value: float, error: float = 0.0) -> Result:
-    """The state with these sites."""
+def at_sites(
+    problem: Problem,
+    point: Any,
+    sites: Sites,
+    value: float,
+    error: float = 0.0,
+    whitened: Callable[..., list[Whitened]] | None = None,
+) -> Result:
+    """The state with these sites; by the program `whitened` of others at places like this one, if there is one."""
     parameters, inducing = as_numpy(split_point(point, problem.inducing))
-    posterior = tidy(whitened_at(problem, point, sites))
+    posterior = tidy((whitened or whitening(problem, point, sites))(point, problem.inducing, sites, problem.rows))
     return Result(parameters, inducing, posterior, np.ones(1), value, error, sites=sites)
 
 
@@ -268,8 +279,12 @@ def setting_of(problem: Problem, point: Any, held: Any, rows: Rows, jitter: Arra
 
 def whitened_at(problem: Problem, point: Any, sites: Sites) -> list[Whitened]:
     """The posterior of the sites at a point of the search."""
-    given = point, problem.inducing, sites, problem.rows
-    return problem.shared(_whitened, *given, brief=True)(*given)
+    return whitening(problem, point, sites)(point, problem.inducing, sites, problem.rows)
+
+
+def whitening(problem: Problem, point: Any, sites: Sites) -> Callable[..., list[Whitened]]:
+    """The program of that for all points like this one: of a point, inducing inputs, sites and rows."""
+    return problem.shared(_whitened, point, problem.inducing, sites, problem.rows, brief=True)
 
 
 def _whitened(problem: Problem, _: Any) -> Callable[..., list[Whitened]]:
