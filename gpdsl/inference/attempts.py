@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -214,7 +215,8 @@ def _shorter(problem: Problem, begin: Parameters, share: float = SHORTER) -> Par
     bijectors = problem.program.parameters.bijectors
     found = dict(begin)
     for name in problem.program.parameters.data.lengths:
-        value = np.asarray(bijectors[name].forward(as_arrays(begin[name], float))) * share
+        number: Any = np.asarray(begin[name], float)
+        value = np.asarray(bijectors[name].forward(number)) * share
         if bijectors[name].contains(value):
             found[name] = bijectors[name].inverse(value)
     return found

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.ascent.lbfgs import unflat
 from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood, log_density
 from gpdsl.inference.posteriors.family import Whitened
@@ -209,7 +209,7 @@ def vectorised(
     program: Program, start: Learnt, of: Callable[[Program, Learnt], Array], how: Callable[..., Any], *key: str
 ) -> Callable[..., Any]:
     """`how`, as a gradient, of a function of learnt parameters in a vector, compiled once for all fits of a model."""
-    unravel = ravel_pytree(dict(start))[1]
+    unravel = partial(unflat, {name: jax.ShapeDtypeStruct(each.shape, each.dtype) for name, each in start.items()})
 
     def make(bare: Program) -> Callable[..., Any]:
         return jit(how(lambda vector: of(bare, unravel(vector))), brief=True)

@@ -205,7 +205,7 @@ def value_of_nothing(
     It is largest together with the log priors of parameters, and has these in it where `priors` says so. Of no more
     values than there are constants nothing is known: these reproduce all of them.
     """
-    values = sum(int(np.sum(known)) for known in rows.observed.values())
+    values = sum(int(np.sum(np.asarray(known))) for known in rows.observed.values())
     if program.opaque or program.fields or values <= program.latents:
         return None
     found = _climb(UnrelatedRows(program, as_numpy(rows)), start, list(start), program.latents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -136,12 +137,13 @@ def flat(tree: Tree) -> np.ndarray:
     return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
-def unflat(like: Tree, numbers: np.ndarray) -> Tree:
-    """The tree whose numbers `flat` gives so, like another one: of NumPy arrays of the types of its leaves."""
-    leaves, tree = jax.tree.leaves(like), jax.tree.structure(like)
-    ends = np.cumsum([np.size(leaf) for leaf in leaves])
-    parts = zip(np.split(numbers, ends[:-1]), leaves, strict=True) if leaves else ()
-    return jax.tree.unflatten(tree, [part.reshape(np.shape(leaf)).astype(leaf.dtype) for part, leaf in parts])
+def unflat(like: Tree, numbers: Any) -> Tree:
+    """The tree whose numbers `flat` gives so, like another one: of arrays of the types of its leaves."""
+    leaves, tree = jax.tree.flatten(like)
+    ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
+    parts = [numbers[start:end] for start, end in itertools.pairwise(ends)]
+    found = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(tree, found)
 
 
 class _Negative:

@@ -122,7 +122,8 @@ def starts(problem: Problem, evidence: Evidence) -> list[Learnt]:
     short = [p.name for p in on_log_scale]
     if not short or data.given & set(data.lengths):
         return [learnt]
-    shorter = [{n: v + np.log(factor) if n in short else v for n, v in learnt.items()} for factor in LENGTHS]
+    known = as_numpy(dict(learnt))  # on the host, where no program is compiled for a sum
+    shorter = [{n: v + np.log(factor) if n in short else v for n, v in known.items()} for factor in LENGTHS]
     values = np.nan_to_num([evidence(at)[0] for at in shorter], nan=-np.inf)
     return [learnt, *(shorter[place] for place in np.argsort(-values)[:SEARCHED])]
 
@@ -289,7 +290,7 @@ class ExactPosterior:
 
     def __init__(self, problem: Problem, system: System) -> None:
         self.problem, self.system = problem, system
-        self._inducing: list[Any] = as_numpy(functionals(problem.program, problem.rows))
+        self._inducing: list[Any] = as_numpy(functionals(problem.program, as_numpy(problem.rows)))
         self._ended: Callable[..., tuple[list[Whitened], list[Array]]] | None = None
 
     def __call__(self, outcome: Outcome) -> Result:
