@@ -12,6 +12,7 @@ from typing import IO
 import numpy as np
 
 from gpdsl.cli.options import add_data, add_forward, check_writable, columns_of
+from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import honour_interrupts
 from gpdsl.replacing import replacing
@@ -60,6 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
         table["log_density"] = fit.log_predictive_density(arguments.data, columns=renamed, evaluations=evaluations)
     honour_interrupts()  # JAX may have lost one
     write_table(table, arguments.out)
+    if marked := [name for name in names if name in prediction.without_unit]:
+        what = f"{listed(f'`{name}`' for name in marked)} {'is' if len(marked) == 1 else 'are'} in standard deviations"
+        print(f"note: {what}: the data were standardised, and nothing tells the unit", file=sys.stderr)
     return 0
 
 

@@ -197,7 +197,11 @@ def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: S
             coordinates["quantile"] = np.asarray(quantiles, float)
     if index is not None and len(index) == prediction.beliefs.count and getattr(index, "nlevels", 1) == 1:
         coordinates["row"] = np.asarray(index)
-    return xr.Dataset(found, apart_from(found, coordinates), {"model": declared.name})
+    dataset = xr.Dataset(found, apart_from(found, coordinates), {"model": declared.name})
+    for part in (f"{name}_{part}" for name in prediction.without_unit for part in ("mean", "sd", "quantile")):
+        if part in found:
+            dataset[part].attrs["units"] = "standardised"
+    return dataset
 
 
 def _coordinates(prediction: Prediction) -> Iterator[tuple[str, Variable]]:

@@ -110,12 +110,22 @@ class Prediction(Scored):
         assert self.origin is not None
         return {**self.origin.data.inputs, **self.times, **self.labels}
 
+    @property
+    def without_unit(self) -> tuple[str, ...]:
+        """Latents and lets in standard deviations, since outputs were standardised and nothing tells their unit."""
+        if not {*self._declarations.outputs} & {*self.standardised.sds}:
+            return ()
+        return tuple(
+            n for n in (*self._declarations.latents, *self._declarations.lets) if n not in self.standardised.sds
+        )
+
     def to_frame(
         self, names: Sequence[str] | None = None, quantiles: float | Sequence[float] = (0.05, 0.95)
     ) -> DataFrame:
         """A pandas frame: inputs that are labels or times, `y_mean`, `y_sd`, `y_q0.05`, `y_label`, `y_p[4]` of labels.
 
-        Names are those of outputs and lets by default. Rows keep the index of the frame that was predicted.
+        Names are those of outputs and lets by default. Rows keep the index of the frame that was predicted, and
+        `frame.attrs["standardised"]` names what is in standard deviations, of data that were standardised.
         """
         asked = [quantiles] if isinstance(quantiles, float) else quantiles
         return frame_of(self, [names] if isinstance(names, str) else names, asked)
@@ -125,7 +135,8 @@ class Prediction(Scored):
     ) -> Dataset:
         """An xarray dataset with the axes of the model: `y_mean`, `y_sd`, `y_quantile`, `y_p` and `y_label` of labels.
 
-        Its coordinates are the inputs, and the index of the frame that was predicted.
+        Its coordinates are the inputs, and the index of the frame that was predicted. What is in standard deviations,
+        of data that were standardised, has the attribute `units`, "standardised".
         """
         asked = [quantiles] if isinstance(quantiles, float) else quantiles
         return dataset_of(self, [names] if isinstance(names, str) else names, asked)

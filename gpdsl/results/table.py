@@ -37,9 +37,12 @@ def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Seq
     """See `Prediction.to_frame`. Raises GpdslError where pandas is not installed."""
     pd = _pandas()
     declarations = prediction.beliefs.program.declarations
-    table = table_of(prediction, declarations, default_names(declarations) if names is None else names, quantiles)
+    names = default_names(declarations) if names is None else list(names)
+    table = table_of(prediction, declarations, names, quantiles)
     table = {name: values.tolist() if values.dtype == object else values for name, values in table.items()}
     frame, index = pd.DataFrame(table), None if prediction.origin is None else prediction.origin.index
+    if marked := [name for name in names if name in prediction.without_unit]:
+        frame.attrs["standardised"] = marked
     return frame.set_axis(index) if isinstance(index, pd.Index) and len(index) == len(frame) else frame
 
 
@@ -60,8 +63,9 @@ def _table(whole: Prediction) -> str:
     prediction = whole.first_rows(slice(0, SHOWN_ROWS))
     declarations = prediction.beliefs.program.declarations
     table = table_of(prediction, declarations, default_names(declarations)[:SHOWN_NAMES], ())
+    marked = [name for name in table if re.sub(r"(\[[\d,]+\])?_(mean|sd)$", "", name) in prediction.without_unit]
     lines = [
-        ("th", list(table)),
+        ("th", [f"{name} (standardised)" if name in marked else name for name in table]),
         *(("td", cells) for cells in zip(*(texts(column, 5) for column in table.values()), strict=True)),
     ]
     rows = ("".join(f"<{kind}>{escape(printable(cell))}</{kind}>" for cell in cells) for kind, cells in lines)

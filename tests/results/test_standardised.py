@@ -572,3 +572,31 @@ def test_a_parameter_that_is_the_mean_of_a_location_has_its_unit_in_conditions()
     assert prediction.probability("m > 302.4 and m < 302.6").all()
     with pytest.raises(gpdsl.GpdslError, match="nothing tells the unit of `b`"):
         prediction.probability("f > b")
+
+
+def test_tables_mark_what_is_in_standard_deviations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.linspace(0, 5, 12)
+    model = gpdsl.compile(
+        "input x : real\nindex p in 1..2\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nlet g[p] = p * f\nlet h = f\n"
+        "y ~ Normal(f, 0.3)"
+    )
+    plain = model.fit({"x": x, "y": np.sin(x)}).predict({"x": x[:2]})
+    assert plain.without_unit == () and not plain.to_frame().attrs and "(standardised)" not in str(plain._repr_html_())
+    fit = model.fit({"x": x, "y": 300 + 5 * np.sin(x)}, standardise=["y"])
+    prediction = fit.predict({"x": x[:2]})
+    assert prediction.without_unit == ("g",)
+    assert prediction.to_frame().attrs == {"standardised": ["g"]} and not prediction.to_frame(["y", "h"]).attrs
+    dataset = prediction.to_xarray()
+    units = {name for name, each in dataset.data_vars.items() if each.attrs.get("units") == "standardised"}
+    assert units == {"g_mean", "g_sd", "g_quantile"}
+    shown = str(prediction._repr_html_())
+    assert (
+        shown.count("(standardised)") == 4 and "<th>g[2]_sd (standardised)</th>" in shown and "<th>h_mean</th>" in shown
+    )
+    fit.save(tmp_path / "a.gpfit")
+    (tmp_path / "d.csv").write_text("x\n1\n2\n")
+    asked = ["predict", str(tmp_path / "a.gpfit"), "--data", str(tmp_path / "d.csv"), "--out", str(tmp_path / "p.csv")]
+    assert main(asked) == 0
+    assert "note: `g` is in standard deviations" in capsys.readouterr().err
+    assert main([*asked, "--names", "y,h"]) == 0
+    assert "note" not in capsys.readouterr().err
