@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from gpdsl.inference.inducing.start import distinct, pivoted
 from gpdsl.inference.infer import infer
 from gpdsl.inference.plan import options
 from gpdsl.inference.plan.options import choose_batch
+from gpdsl.inference.problem import Result
 from gpdsl.program.program import at_values
 from gpdsl.results.fitting import prepare
 from tests.inference.conftest import COUNTS
@@ -283,3 +285,19 @@ def test_as_many_points_are_affordable_as_the_budget_pays() -> None:
     all_rows = points(10_000, batch=0)
     assert 10_000 * all_rows**2 <= growth.BUDGET < 10_000 * (all_rows + 1) ** 2
     assert points(100_000, batch=0, posterior="coupled") == points(100_000, batch=0)  # of one latent
+    many = growth.affordable(problem.program, replace(problem.choice, batch=0), 10_000, growth.ALONE)
+    assert 10_000 * many**2 <= growth.ALONE * growth.BUDGET < 10_000 * (many + 1) ** 2
+
+
+def test_the_last_of_several_layers_alone_may_take_more_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit that has a bound to beat, of layers, may have more points than one of a model of one layer."""
+    problem, asked = problem_of(COUNTS, {"x": np.arange(5.0), "n": np.arange(5)}), []
+    found = Result({}, [], [], np.ones(1), 0.0, 0.0), None, problem.choice, 0.0
+    monkeypatch.setattr(growth, "infer", lambda *_: found)
+    monkeypatch.setattr(growth, "_left_open", lambda *_: True)
+    monkeypatch.setattr(growth, "_assess", lambda *_: (Loss(100.0, 5), problem.program))
+    monkeypatch.setattr(growth, "_next", lambda *given: asked.append(given[-1]))
+    for bound in ((), (-10.0,)):
+        data = cast("Any", SimpleNamespace(rows=5))
+        growth._grown(problem.program, data, problem.options, None, None, None, *bound)
+    assert asked == [1.0, growth.ALONE] and growth.ALONE > 1.0
