@@ -149,6 +149,45 @@ def test_patches_tell_what_bent_hyperparameters_lose(rng: np.random.Generator, w
     assert bending(there, bound, chosen, choice).nats < 25  # noise of 300 rows that stand for 1000
 
 
+@pytest.mark.parametrize(("there", "lost"), [(5.0, 5.0), (1.0, 2.0), (200.0, 102.0)])
+def test_bent_parameters_lose_no_more_than_is_open_at_straight_ones(
+    monkeypatch: pytest.MonkeyPatch, there: float, lost: float
+) -> None:
+    """2 nats are open where the search has ended, and patches gain 100 at parameters of `ell` three times as long."""
+    data = {"x": np.arange(5.0), "y": np.arange(5.0)}
+    program, bound, chosen = prepare(gpdsl.compile(SERIES), data, {}, {"inducing": 3})
+    found = infer(program, bound, chosen)
+    straight = at_values(program, {name: np.asarray(3.0) for name in program.parameters.initial})
+    monkeypatch.setattr(growth, "dense_gain", lambda *_: None)
+    monkeypatch.setattr(growth, "bending", lambda *_: patches.Bending(100.0, straight))
+    wanted = straight.parameters.unconstrained()
+
+    def open_at(program: Any, data: Any, options: Any, found: Any) -> Loss:
+        own = all(np.array_equal(found[0].parameters[name], value) for name, value in wanted.items())
+        return Loss(there if own else 2.0, 5)
+
+    monkeypatch.setattr(growth, "loss_of", open_at)
+    loss, where = growth._assess(program, bound, chosen, found)
+    assert loss.nats == lost and where is straight
+
+
+@pytest.mark.slow
+def test_outliers_have_bent_nothing() -> None:
+    """Patches without outliers ask for less noise than all rows: at such parameters features leave no more open."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-5, 5, 1200)
+    data = {"x": x, "y": np.sin(x) + 0.2 * rng.standard_t(2, 1200)}
+    model = gpdsl.compile(SERIES)
+    program, bound, chosen = prepare(model, data, {}, {"inducing": "eigen(40)"})
+    found = infer(program, bound, chosen)
+    here = at_values(program, program.parameters.constrain(found[0].parameters))
+    bent = bending(here, bound, chosen, found[2]).nats
+    lost = model.fit(data, inducing=0, diagnose="no").elbo - found[0].elbo
+    loss, _ = growth._assess(program, bound, chosen, found)
+    assert 0 <= lost < 1 < 100 < bent
+    assert lost / 2 <= loss.nats < 1
+
+
 @pytest.mark.slow
 def test_points_are_added_until_little_is_lost(small: None, rng: np.random.Generator) -> None:
     data = series(rng, 600)
