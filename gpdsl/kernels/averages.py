@@ -111,22 +111,25 @@ def _asks(form: Form, space: Sequence[Reads]) -> Asks | None:
 
 
 def _inside(form: On, space: Sequence[Reads]) -> list[Reads] | None:
-    """The arguments of a kernel of some columns, or of one straight line in them."""
+    """The arguments of a kernel of some columns, or of straight lines in the uncertain ones."""
     columns = columns_taken(form)
     if columns is not None:
         return [space[d] for d in columns]
-    (line, *others), blocks = form.columns, _blocks(form)
-    if others or any(stop - start > 1 for start, stop in blocks.values()):
-        return None
-    open_ = [symbol for symbol, (start, _) in blocks.items() if space[start].columns]
-    if any(sp.diff(line, a, b) != 0 for a in open_ for b in open_):
-        return None
-    return [Reads(frozenset().union(*[space[blocks[symbol][0]].columns for symbol in open_]))]
+    found = []
+    for line in form.columns:
+        blocks = _blocks(line)
+        if any(stop - start > 1 for start, stop in blocks.values()):
+            return None
+        open_ = [symbol for symbol, (start, _) in blocks.items() if space[start].columns]
+        if any(sp.diff(line, a, b) != 0 for a in open_ for b in open_):
+            return None
+        found.append(Reads(frozenset().union(*[space[blocks[symbol][0]].columns for symbol in open_])))
+    return found
 
 
-def _blocks(form: On) -> dict[sp.Symbol, tuple[int, int]]:
-    """The columns that each symbol of the first formula stands for, without numbers."""
-    known = {symbol: block_of(symbol) for symbol in form.columns[0].free_symbols}
+def _blocks(line: sp.Expr) -> dict[sp.Symbol, tuple[int, int]]:
+    """The columns that each symbol of a formula stands for, without numbers."""
+    known = {symbol: block_of(symbol) for symbol in line.free_symbols}
     return {symbol: block for symbol, block in known.items() if block is not None}
 
 
@@ -217,13 +220,14 @@ def _arguments(form: On, parameters: Parameters, space: Sequence[Argument]) -> l
         return [space[d] for d in columns]
     numbers = parameters[: len(form.numbers)]
     at, points = jnp.stack([u.mean for u in space], 1), jnp.stack([u.points for u in space], 1)
-    mean = selected(form, numbers, at)[:, 0]
+    mean = selected(form, numbers, at)
     spread = jnp.zeros_like(mean)
-    for start, _ in _blocks(form).values():
-        if space[start].open:
-            slope = selected(form, numbers, at.at[:, start].add(1.0))[:, 0] - mean
-            spread = spread + slope**2 * space[start].variance
-    return [Argument(mean, spread, selected(form, numbers, points)[:, 0], True)]
+    open_ = [d for d in columns_read(form, len(space)) if space[d].open]
+    for d in open_:
+        slopes = selected(form, numbers, at.at[:, d].add(1.0)) - mean
+        spread = spread + slopes**2 * space[d].variance[:, None]
+    reads = [any(start in open_ for start, _ in _blocks(line).values()) for line in form.columns]
+    return [Argument(*each) for each in zip(mean.T, spread.T, selected(form, numbers, points).T, reads, strict=True)]
 
 
 def _gaussian(weights: Weights) -> Term:

@@ -40,6 +40,8 @@ KERNELS = {
     "RBF(ell, on = w) * (RBF(1.4) + 0.3 * Linear(0.8, on = w))": "x, w",
     "(RBF(ell, on = x + 0.6 * w) + 0.2 * Matern32(0.5, on = x))": "x, w",
     "RBF(ell, on = ell * x * w) * Linear(0.9, on = x)": "x, w",
+    "RBF(ell, on = [x, 1.2 * w])": "x, w",
+    "(Linear(0.8, on = [x - 0.4 * w, ell * x]) + RBF(0.6, on = [x^2, x]))": "x, w",
     "(RBF(ell, on = [w, x, w]) + 0.1 * Linear(1.7))": "x, w",
 }
 
@@ -110,6 +112,7 @@ def test_a_fit_has_a_bound_without_error_and_above_that_of_samples(rng: np.rando
         ("latent f(w) ~ GP(0, Linear(1) * Linear(2))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
         ("latent f(w) ~ GP(0, RBF(1, on = w^2))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
         ("latent f(w) ~ GP(0, RBF(1) + RBF(1, on = 2 * w))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
+        ("latent f(w) ~ GP(0, RBF(1, on = [w, 2 * w]))\ny ~ Normal(f, 0.3)", "the kernel of `f` has no average"),
         ("latent h(w) ~ GP(0, RBF(1))\nlatent f(h) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)", "layers below are sampled"),
     ],
 )

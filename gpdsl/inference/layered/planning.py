@@ -212,8 +212,8 @@ def _verify_closed(program: Program, options: Options) -> None:
             f"no closed-form expectation over what {inner} may be: {why}; there is one "
             "of row variables alone, where the likelihood is quadratic in one latent at a time "
             "(`y ~ Normal(f, sigma)`) and kernels of them are sums and products of RBF, of Linear once in a "
-            "product, and of any kernels of inputs, of each as it is or of a line that alone has it "
-            "(`on = x + sd * w`); use expectations = auto"
+            "product, and of any kernels of inputs, of each as it is or of lines in them, where one line alone "
+            "has it (`on = [x, 2 * w]`); use expectations = auto"
         )
 
 
