@@ -16,7 +16,7 @@ from types import ModuleType
 
 from gpdsl.cli.console import plain_warnings, print_error
 from gpdsl.errors import GpdslError
-from gpdsl.inference.watch import exit_code, loading, under_watch
+from gpdsl.inference.watch import exit_code, loading, watching
 
 COMMANDS = {
     "check": "report every mistake in model files",
@@ -44,7 +44,7 @@ DONE, MISTAKE = 0, 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (that of the process by default) and return the exit code."""
-    with under_watch(), plain_warnings():
+    with watching(waits=False), plain_warnings():
         return _run(argv)
 
 

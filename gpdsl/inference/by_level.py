@@ -22,7 +22,7 @@ from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import Whitened, functionals, signal_covariance
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.plan.options import Options, decide
-from gpdsl.inference.posteriors.family import parse_family
+from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.warm import Start
 from gpdsl.program.evaluation import prior_means
@@ -251,7 +251,7 @@ def plan_by_level(program: Program, data: Data, options: Options, _: Start | Non
         "posterior": "rows that share no level of a label are independent: each set of them is a small matrix",
         "optimizer": "natural gradients for q, L-BFGS for the rest",
     }
-    plan = Layout(parse_family(posterior, True), True)
+    plan = Layout(Full(), True)
     sizes = tuple(size for own in afforded[0][1] for size in own.part.sizes)
     return Plan(replace(choice, reasons=reasons, sets=sizes), plan, functionals(program, rows), BY_LEVEL)
 

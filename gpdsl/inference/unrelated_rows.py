@@ -53,21 +53,20 @@ class _Values:
 
     def of(self, expression: sp.Expr, axes: tuple[str, ...]) -> np.ndarray:
         """Value of an expression, broadcastable to [trials, rows, *axes]."""
-        given = {symbol: self._load(symbol, axes) for symbol in _symbols(expression)}
+        given: dict[sp.Symbol, np.ndarray] = {}
+        for symbol in _symbols(expression):
+            ref = self.program.translator.references[symbol]
+            if ref.kind == "latent" and self.latents is not None:
+                start, stop = self.program.evaluator.columns[ref.name, ref.reading]
+                shape = self.program.translator.shape_at(ref)
+                values = self.latents[..., start:stop].reshape(*self.latents.shape[:-1], *shape)
+            else:
+                values = self._source(ref)
+            given[symbol] = np.asarray(align(values, ref.positions, axes))  # type: ignore[arg-type]
         try:
             return np.asarray(evaluate(expression, given), float)
         except KeyError as error:
             raise Unknown from error
-
-    def _load(self, symbol: sp.Symbol, axes: tuple[str, ...]) -> np.ndarray:
-        ref = self.program.translator.references[symbol]
-        if ref.kind == "latent" and self.latents is not None:
-            start, stop = self.program.evaluator.columns[ref.name, ref.reading]
-            shape = self.program.translator.shape_at(ref)
-            values = self.latents[..., start:stop].reshape(*self.latents.shape[:-1], *shape)
-        else:
-            values = self._source(ref)
-        return np.asarray(align(values, ref.positions, axes))  # type: ignore[arg-type]
 
     def _source(self, ref: Ref) -> np.ndarray:
         translator, rows = self.program.translator, self.rows
@@ -273,14 +272,12 @@ def _climb(
     with precision("float64"):
         rest = model.constrained(kept)
 
-    def of(points: Float[np.ndarray, "trials count"]) -> np.ndarray:
-        parts = np.split(points, np.cumsum([*sizes, above])[:-1], axis=1)
-        moved = {n: p.reshape(-1, *np.shape(start[n])) for n, p in zip(names, parts, strict=False)}
-        return model.value(rest | model.constrained(moved), parts[-1] if above else np.zeros((1, 1)))
-
     def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
         around = np.concatenate([point[None], point + STEP * np.eye(count), point - STEP * np.eye(count)])
-        values = np.broadcast_to(of(around), len(around))
+        parts = np.split(around, np.cumsum([*sizes, above])[:-1], axis=1)
+        moved = {n: p.reshape(-1, *np.shape(start[n])) for n, p in zip(names, parts, strict=False)}
+        found = model.value(rest | model.constrained(moved), parts[-1] if above else np.zeros((1, 1)))
+        values = np.broadcast_to(found, len(around))
         slope = (values[1 : count + 1] - values[count + 1 :]) / (2 * STEP)
         if not np.isfinite(values[0]):
             return 1e300, np.zeros(count)

@@ -77,17 +77,6 @@ _UNDER_WAY: ContextVar[Watch | None] = ContextVar("gpdsl_watch", default=None)
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
-    """Wait with signals while a fit goes on; a fit inside another one is under the same watch."""
-    with under_watch() as watch:
-        watch.waits += 1
-        try:
-            yield watch
-        finally:
-            watch.waits -= 1
-
-
-@contextmanager
 def loading() -> Iterator[None]:
     """Wait with signals while modules are loaded. Raises KeyboardInterrupt afterwards where one has come."""
     with watching() as watch:
@@ -102,28 +91,28 @@ def loading() -> Iterator[None]:
 
 
 @contextmanager
-def under_watch() -> Iterator[Watch]:
-    """Take the signals over: KeyboardInterrupt, wherever nobody waits with them.
+def watching(waits: bool = True) -> Iterator[Watch]:
+    """Take the signals over, and wait with them while a fit goes on: KeyboardInterrupt, wherever nobody `waits`.
 
-    Only the main thread gets signals. In another one nothing is ever asked.
+    A fit inside another one is under the same watch. Only the main thread gets signals: in another nothing is asked.
     """
     outer = _UNDER_WAY.get()
-    if outer is not None:
-        yield outer
-        return
-    watch, before, hook = Watch(), {}, sys.unraisablehook
-    token = _UNDER_WAY.set(watch)
+    watch = outer or Watch()
+    before, hook, token = {}, sys.unraisablehook, _UNDER_WAY.set(watch)
+    watch.waits += waits
     try:
-        if threading.current_thread() is threading.main_thread():
+        if outer is None and threading.current_thread() is threading.main_thread():
             sys.unraisablehook = lambda what: watch.lost(what, hook)
             for number, replaced in SIGNALS.items():
                 if signal.getsignal(number) in replaced:
                     before[number] = signal.signal(number, watch.note)
         yield watch
     finally:
+        watch.waits -= waits
         for number, handler in before.items():
             signal.signal(number, handler)
-        sys.unraisablehook = hook
+        if outer is None:
+            sys.unraisablehook = hook
         _UNDER_WAY.reset(token)
 
 

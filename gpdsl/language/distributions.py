@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -88,17 +89,18 @@ def table(entries: Iterable) -> Mapping[str, object]:
     return MappingProxyType({entry.name: entry for entry in entries})
 
 
+@functools.cache
 def signature(entry: Distribution | KernelFamily) -> str:
     """How a distribution or kernel is written: `RationalQuadratic(ell = 1, alpha = 1)`, `Bernoulli(logit = | p =)`."""
     if isinstance(entry, Distribution) and entry.form:
         return entry.form
-    plain = [_shown(each) for each in entry.parameters if not each.alternative]
+    plain = [
+        each.name if each.default is None else f"{each.name} = {each.default:g}"
+        for each in entry.parameters
+        if not each.alternative
+    ]
     named = " | ".join(f"{each.name} =" for each in entry.parameters if each.alternative)
     return f"{entry.name}({', '.join(plain + [named] if named else plain)})"
-
-
-def _shown(parameter: Parameter) -> str:
-    return parameter.name if parameter.default is None else f"{parameter.name} = {parameter.default:g}"
 
 
 _MEAN = Parameter("mean", "mean")

@@ -318,13 +318,15 @@ def _shared(translator: Translator, members: Sequence[Member]) -> bool:
 
 def kernel_values(evaluator: RowEvaluator, group: Group, parameters: Mapping[str, Array]) -> KernelValues:
     """Evaluate the kernel parameters of a group at these (constrained) parameter values."""
-    scope = Scope(parameters, Rows({}, {}, {}))
-    scales = [_per_element(evaluator, mem, mem.kernel.factors, scope) for mem in group.members]
+    scope, scalar = Scope(parameters, Rows({}, {}, {})), evaluator.translator.scalar
+    products = [(mem, sp.Mul(*[scalar(factor) for factor in mem.kernel.factors])) for mem in group.members]
+    scales = [_numbers(evaluator, mem, product, (), scope) for mem, product in products]
     members = group.members[:1] if group.shared else group.members
     arguments = []
     for i in range(len(group.members[0].kernel.arguments)):
-        parts = [_argument(evaluator, mem, mem.kernel.arguments[i], scope, group.shared) for mem in members]
-        arguments.append(jnp.concatenate(_alike(parts)))
+        given = [(mem, mem.kernel.arguments[i]) for mem in members]
+        parts = [_numbers(evaluator, mem, scalar(each), each.axes, scope) for mem, each in given]
+        arguments.append(parts[0][:1] if group.shared else jnp.concatenate(_alike(parts)))
     return KernelValues(jnp.concatenate(scales), tuple(arguments))
 
 
@@ -334,27 +336,16 @@ def _alike(parts: list[Array]) -> list[Array]:
     return [p if p.ndim > 1 or not widest else jnp.broadcast_to(p[:, None], (p.shape[0], *widest)) for p in parts]
 
 
-def _per_element(evaluator: RowEvaluator, member: Member, factors: Sequence[m.Expression], scope: Scope) -> Array:
-    translator = evaluator.translator
-    keys = tuple(axis_key(a) for a in member.latent.axes)
-    product = sp.Mul(*[translator.scalar(f) for f in factors])
-    value = jnp.asarray(evaluator(product, scope, keys), _dtype(scope))
-    return jnp.broadcast_to(value, translator.shape(member.latent.axes)).reshape(-1)
-
-
-def _argument(evaluator: RowEvaluator, member: Member, argument: m.Expression, scope: Scope, shared: bool) -> Array:
-    translator = evaluator.translator
-    own = tuple(axis_key(a) for a in member.latent.axes)
-    extra = [a for a in argument.axes if axis_key(a) not in own]
-    keys = (*own, *(axis_key(a) for a in extra))
-    value = jnp.asarray(evaluator(translator.scalar(argument), scope, keys), _dtype(scope))
-    shape = (*translator.shape(member.latent.axes), *translator.shape(tuple(extra)))
-    value = jnp.broadcast_to(value, shape).reshape(-1, *translator.shape(tuple(extra)))
-    return value[:1] if shared else value
-
-
-def _dtype(scope: Scope) -> jnp.dtype:
-    return next((v.dtype for v in scope.parameters.values()), jnp.asarray(0.0).dtype)
+def _numbers(
+    evaluator: RowEvaluator, member: Member, formula: sp.Expr, axes: Sequence[m.Axis], scope: Scope
+) -> Float[Array, "elements ..."]:
+    """The values of a formula along some axes for each element of a latent, [elements, *axes that are not its own]."""
+    own, shape = member.latent.axes, evaluator.translator.shape
+    keys = tuple(map(axis_key, own))
+    extra = tuple(axis for axis in axes if axis_key(axis) not in keys)
+    dtype = next((v.dtype for v in scope.parameters.values()), jnp.asarray(0.0).dtype)
+    value = jnp.asarray(evaluator(formula, scope, (*keys, *map(axis_key, extra))), dtype)
+    return jnp.broadcast_to(value, shape((*own, *extra))).reshape(-1, *shape(extra))
 
 
 def columns_of(group: Group, translator: Translator) -> int:

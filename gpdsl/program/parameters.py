@@ -303,13 +303,8 @@ class Prior:
     axes: tuple[str, ...]
 
 
-def priors_of(translator: Translator, learnt: Collection[str]) -> dict[str, Prior]:
-    """The prior of each learnt parameter that declares one."""
-    params = translator.declarations.params
-    return {name: _prior(translator, params[name]) for name in learnt if params[name].prior is not None}
-
-
-def _prior(translator: Translator, param: m.Param) -> Prior:
+def prior_of(translator: Translator, param: m.Param) -> Prior:
+    """The prior of a parameter that declares one."""
     assert param.prior is not None
     keys = tuple(axis_key(a) for a in param.axes)
     if param.constraint == "simplex":

@@ -28,7 +28,7 @@ from gpdsl.program.groups import (
     reads_of,
 )
 from gpdsl.program.kept import Unique, identity
-from gpdsl.program.parameters import Parameters, Prior, make_parameters, priors_of
+from gpdsl.program.parameters import Parameters, Prior, make_parameters, prior_of
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, refuse_outside
 from gpdsl.program.tracing import traced_functions
 from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
@@ -281,7 +281,7 @@ def make_program(
         observations,
         parameters,
         externals,
-        priors_of(translator, parameters.initial),
+        {n: prior_of(translator, p) for n, p in declarations.params.items() if p.prior and n in parameters.initial},
         expectations,
         gradients=gradients,
         control=control,

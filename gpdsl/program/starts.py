@@ -44,7 +44,8 @@ def start_from_data(
     own = {n: _start(parameters, rest, p, scales[n], rng) for n, p in learnt.items() if n not in given}
     chosen = {n: own.get(n, v) for n, v in parameters.initial.items()}
     drawn, elsewhere = free.loadings | free.frequencies, set(free.places)
-    levels = tuple(n for n, p in learnt.items() if _is_level(p, drawn | elsewhere))
+    plain = {n for n, p in learnt.items() if p.constraint in {"real", "ordered"} and (p.lower, p.upper) == (None, None)}
+    levels = tuple(n for n in learnt if n in plain - drawn - elsewhere)
     info = DataStarts(
         alternative,
         {n: np.exp(u) for n, u in units.items()},
@@ -101,11 +102,6 @@ def _scale_of(scales: Scales, param: m.Param, translator: Translator) -> np.ndar
         place = tuple(1 if (param.name, k) in scales.gathered else i + 1 for k, i in enumerate(where))
         found[where] = solved.get((param.name, place), 0.0)
     return np.clip(found, -EXTREME, EXTREME)
-
-
-def _is_level(param: m.Param, drawn: Collection[str]) -> bool:
-    bounded = (param.lower, param.upper) != (None, None)
-    return param.constraint in {"real", "ordered"} and not bounded and param.name not in drawn
 
 
 def _start(

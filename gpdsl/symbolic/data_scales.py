@@ -29,21 +29,9 @@ class DataScales:
 
     values: Mapping[str, np.ndarray]
 
-    def spread(self, name: str, where: tuple[int, ...]) -> float:
-        """Logarithm of the standard deviation of one element."""
-        return log_spread(self._element(name, where))
-
-    def magnitude(self, name: str, where: tuple[int, ...]) -> float:
-        """Logarithm of the root mean square of one element."""
-        return log_size(self._element(name, where))
-
     def column(self, name: str, place: int) -> float:
         """Logarithm of the standard deviation of one column of an argument, counted from 0."""
         return log_spread(self.columns(name)[:, place])
-
-    def centre(self, name: str, place: int) -> float:
-        """The mean of one column."""
-        return float(np.mean(self.columns(name)[:, place]))
 
     def columns(self, name: str) -> np.ndarray:
         """All columns of an argument, [rows, columns]."""
@@ -63,11 +51,12 @@ class DataScales:
             ref = translator.references[symbol]
             if ref.kind not in {"input", "output"} or not all(isinstance(p, int) for p in ref.positions):
                 return None
-            given[symbol] = self._element(ref.name, tuple(int(p) for p in ref.positions))
+            given[symbol] = self.element(ref.name, tuple(int(p) for p in ref.positions))
         found = np.asarray(evaluate(formula, given), float)
         return (log_spread(found), log_size(found)) if found.ndim else None
 
-    def _element(self, name: str, where: tuple[int, ...]) -> np.ndarray:
+    def element(self, name: str, where: tuple[int, ...]) -> np.ndarray:
+        """The values of one element, [rows]; places count from 1."""
         places: tuple[slice | int, ...] = (slice(None), *(p - 1 for p in where))
         return self.values[name][places]  # type: ignore[index]  # NumPy's stubs know no such tuples
 

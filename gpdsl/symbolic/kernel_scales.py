@@ -9,7 +9,7 @@ from math import log
 import numpy as np
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, Size
+from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, Size, log_size, log_spread
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.scales import Scales, Unsized
 from gpdsl.symbolic.translate import Environment, axis_key
@@ -28,7 +28,7 @@ def add_latent(scales: Scales, latent: m.Latent) -> None:
         own = [Size(unknown={(latent.name, spot): 1.0}, latent=latent.over is None) for spot in spots]
         columns = _columns(scales, latent)
         first = latent.arguments[0]
-        scales.centre = scales.data.centre(first, 0) if first in scales.data.values else 0.0
+        scales.centre = float(np.mean(scales.data.columns(first)[:, 0])) if first in scales.data.values else 0.0
         try:
             for each, place in zip(own, places, strict=True):
                 mean = scales.size(latent.mean, env if latent.over is not None else place)
@@ -54,7 +54,7 @@ def _columns(scales: Scales, latent: m.Latent) -> list[Size]:
                 where = tuple(int(env[axis_key(axis)]) for axis in d.axes_of(name))
                 found.append(Size(unknown={(name, where): 1.0}) if name in d.latents else NO_UNIT)
         else:
-            found += [Size(scales.data.column(name, i)) for i in range(scales.data.columns(name).shape[1])]
+            found += [Size(log_spread(column)) for column in scales.data.columns(name).T]
     return found
 
 
@@ -270,7 +270,8 @@ def _left(
 ) -> tuple[Size, Size]:
     """Spread and magnitude of what stands left of `~`."""
     if observation.transform is None:
-        return Size(scales.data.spread(name, where)), Size(scales.data.magnitude(name, where))
+        values = scales.data.element(name, where)
+        return Size(log_spread(values)), Size(log_size(values))
     measured = scales.data.measured(scales.translator, observation.transform, env)
     if measured is not None:
         return Size(measured[0]), Size(measured[1])
@@ -284,8 +285,10 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
         add_law(scales, component, spread, size, env)
     if call.name == "LogNormal":
         scales.equal(size, NO_UNIT)  # a parameter that divides the output takes its unit away
-    if _definition(scales, call) is not None:
-        _by_density(scales, call, spread, size, env)
+    if (density := _definition(scales, call)) is not None:
+        # A log density has no unit, nor have the numbers in it: terms of it are of size one.
+        observed = {density.observed: replace(size, spread=spread.constant)}
+        scales.equal(scales.by_formula(density.body, observed, call.arguments, env, True), NO_UNIT)
         return
     for name, expression in call.arguments.items():
         more = [axis for axis in expression.axes if axis_key(axis) not in env]
@@ -303,14 +306,6 @@ def _definition(scales: Scales, call: m.DistributionCall) -> m.Density | None:
     return DENSITIES[call.name].definition if call.name in DENSITIES else None
 
 
-def _by_density(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, env: Environment) -> None:
-    """A log density has no unit, nor have the numbers in it: terms of it are of size one."""
-    density = _definition(scales, call)
-    assert density is not None
-    observed = replace(size, spread=spread.constant)
-    scales.equal(scales.by_formula(density.body, {density.observed: observed}, call.arguments, env, True), NO_UNIT)
-
-
 def _joint(scales: Scales, call: m.DistributionCall, name: str) -> None:
     """A multivariate normal: means, covariances and factors in the units of the elements."""
     for argument, expression in call.arguments.items():
@@ -319,9 +314,9 @@ def _joint(scales: Scales, call: m.DistributionCall, name: str) -> None:
             found = scales.sized(expression, env)
             if found is None or not own or not isinstance(own[0], int):
                 continue
-            sizes = [Size(scales.data.spread(name, (own[0],)))]
+            sizes = [Size(log_spread(scales.data.element(name, (own[0],))))]
             if argument == "covariance" and len(own) > 1 and isinstance(own[1], int):
-                sizes.append(Size(scales.data.spread(name, (own[1],))))
+                sizes.append(Size(log_spread(scales.data.element(name, (own[1],)))))
             elif argument == "factor":
                 scales.loadings |= found.reals
             scales.equal(found, sizes[0] if len(sizes) == 1 else sizes[0].times(sizes[1]))

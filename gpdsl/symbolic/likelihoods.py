@@ -35,7 +35,8 @@ def law_of(translator: Translator, call: m.DistributionCall, env: Environment, o
     if isinstance(weights, tuple) and len(weights) != len(law.components):
         span = next(iter(call.arguments.values())).span
         raise translator.failure(errors.ComponentWeights(span, len(weights), len(law.components)))
-    _check_slopes(translator, call, law)
+    if law.name in {"Truncated", "Censored"}:
+        _check_slopes(translator, call, law)
     return law
 
 
@@ -71,8 +72,6 @@ def check_cutpoints(translator: Translator, observation: m.Observation, law: Law
 
 def _check_slopes(translator: Translator, call: m.DistributionCall, law: Law) -> None:
     """Distribution functions have no derivative with respect to some arguments, which must then be known numbers."""
-    if law.name not in {"Truncated", "Censored"}:
-        return
     inner = law.components[0]
     tails = TAILS[inner.name]
     for name, moving in ((tails.constant, {"latent", "row", "param", "gathered"}), (tails.stiff, {"latent", "row"})):

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import case_of, decisive
-from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, solved
+from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, log_size, solved
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 MAX_VISITS = 100_000
@@ -183,7 +183,9 @@ class Scales:
         if name in d.rows:
             return Size(latent=True)
         if name in d.latents:
-            found = Size(unknown={(name, where): 1.0}, latent=True, level=self._has_level(d.latents[name]))
+            params = [d.params[each.name] for each in m.reads_of(d.latents[name].mean) if each.name in d.params]
+            level = any(param.constraint == "real" for param in params)
+            found = Size(unknown={(name, where): 1.0}, latent=True, level=level)
             if read.functional.integrated:
                 ends = [each for each in read.functional.at if each in d.inputs]
                 return found.times(Size(self.data.column(ends[-1], 0)), 1.0) if ends else found
@@ -192,7 +194,7 @@ class Scales:
                 column = direction.column if isinstance(direction.column, int) else 1
                 found = found.times(Size(self.data.column(argument, column - 1)), -1.0)
             return found
-        return Size(self.data.magnitude(name, where))
+        return Size(log_size(self.data.element(name, where)))
 
     def _number(self, value: float) -> Size:
         # The size of a number of the model; zero has any, `unitless` ones have no unit whatever they are added to.
@@ -209,10 +211,6 @@ class Scales:
             return replace(self._number(float(values[tuple(p - 1 for p in where)])), level=level)
         reals = frozenset((param.name,)) if level else frozenset()
         return Size(unknown={(param.name, where): 1.0}, reals=reals, level=level)
-
-    def _has_level(self, latent: m.Latent) -> bool:
-        params = self.translator.declarations.params
-        return any(read.name in params and params[read.name].constraint == "real" for read in m.reads_of(latent.mean))
 
     def _let(self, name: str, where: tuple[int, ...]) -> Size:
         key = name, where

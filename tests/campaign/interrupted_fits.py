@@ -33,10 +33,10 @@ CHILD = """
 import signal, sys
 try:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from gpdsl.inference.watch import exit_code, loading, under_watch
+    from gpdsl.inference.watch import exit_code, loading, watching
 except KeyboardInterrupt:
     sys.exit(130)  # the command has not begun
-with under_watch():
+with watching(waits=False):
     try:
         with loading():
             from gpdsl.cli import main

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import pytest
 import gpdsl
 from gpdsl.inference import problem as problems
 from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
-from gpdsl.inference.watch import honour_interrupts, loading, under_watch, watching
+from gpdsl.inference.watch import honour_interrupts, loading, watching
 
 COUNTS = """
 model counts
@@ -115,7 +116,7 @@ def test_another_thread_is_not_asked() -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_while_modules_are_loaded_comes_after_them(number: signal.Signals) -> None:
-    for outer in (under_watch, watching, loading):
+    for outer in (partial(watching, waits=False), watching, loading):
         loaded = []
         with pytest.raises(KeyboardInterrupt), outer(), loading():
             signal.raise_signal(number)
@@ -129,8 +130,8 @@ def test_a_signal_while_modules_are_loaded_comes_after_them(number: signal.Signa
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_under_watch_a_signal_is_waited_with_in_fits_only(number: signal.Signals) -> None:
-    with under_watch() as watch:
+def test_under_a_watch_a_signal_is_waited_with_in_fits_only(number: signal.Signals) -> None:
+    with watching(waits=False) as watch:
         with watching() as inner:
             assert inner is watch
         with pytest.raises(KeyboardInterrupt):
@@ -152,7 +153,7 @@ def test_an_interrupt_that_comes_where_exceptions_are_lost_comes_again(
         def __del__(self) -> None:
             self.last()
 
-    with under_watch() as watch:
+    with watching(waits=False) as watch:
         with pytest.raises(KeyboardInterrupt):
             Finalised(lambda: signal.raise_signal(number))
             time.sleep(10)

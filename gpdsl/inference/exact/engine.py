@@ -30,7 +30,7 @@ from gpdsl.inference.exact.system import (
 )
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import quantity
-from gpdsl.inference.posteriors.family import parse_family
+from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.resolution import rounding_note
 from gpdsl.inference.warm import Start
@@ -207,7 +207,7 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     posterior = "coupled" if program.mixing else "full"
     lengths = () if system.grid is None else system.grid.lengths
     choice = replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes, grid=lengths)
-    return Plan(choice, Layout(parse_family(posterior, True), True), read, EXACT)
+    return Plan(choice, Layout(Full(), True), read, EXACT)
 
 
 def _on_grid(system: System, rows: Rows, options: Options) -> System | None:
@@ -234,21 +234,9 @@ class ExactSearch:
 
     def run(self) -> str:
         """L-BFGS; on some of the rows first, where they are many."""
-        return self._search().message
-
-    def state(self) -> Result:
-        """The best parameters so far, those of some rows before those of all."""
-        best = self.evidence.best
-        if self.on_some is not None and not np.isfinite(best.value) and np.isfinite(self.on_some.best.value):
-            self.evidence(self.on_some.best.point)
-        return self._posterior(self.evidence.best)
-
-    finish = state
-
-    def _search(self) -> Outcome:
         problem, evidence, start = self.problem, self.evidence, self.problem.parameters
         if not start:  # nothing to learn
-            return looked_at(evidence, start, problem.monitor.report)
+            return looked_at(evidence, start, problem.monitor.report).message
         if problem.continued:
             return _maximised(problem, evidence, start)
         if problem.count < SAMPLED_FROM or problem.choice.grid:
@@ -261,6 +249,15 @@ class ExactSearch:
         if there is not None and evidence(there.outcome.point)[0] >= evidence(start)[0]:
             return _maximised(problem, there.conditioned(evidence), there.origin)
         return _maximised(problem, evidence, start)
+
+    def state(self) -> Result:
+        """The best parameters so far, those of some rows before those of all."""
+        best = self.evidence.best
+        if self.on_some is not None and not np.isfinite(best.value) and np.isfinite(self.on_some.best.value):
+            self.evidence(self.on_some.best.point)
+        return self._posterior(self.evidence.best)
+
+    finish = state
 
 
 class ExactProfile:
@@ -320,11 +317,11 @@ def _ended(_: Problem, system: System) -> Callable[..., tuple[list[Whitened], li
     return ended
 
 
-def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> Outcome:
+def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> str:
     steps, tolerance = problem.choice.steps, problem.options.tolerance
     report, size = problem.monitor.report, problem.observed
     search = maximise_off_saddles if problem.may_have_saddles else maximise
-    return search(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size)
+    return search(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size).message
 
 
 EXACT = searching("exact", ExactSearch, refined=False, profiled=ExactProfile)

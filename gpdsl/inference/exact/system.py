@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -225,10 +226,9 @@ def _read(program: Program, each: Statement, scope: Scope) -> tuple[Array, Array
     def signal(values: Array) -> Array:
         return flat(program.evaluator(each.signal, Scope(scope.parameters, scope.rows, values), axes))
 
-    def slope(column: Array) -> Array:
-        return jax.jvp(signal, (latents,), (jnp.broadcast_to(column, latents.shape),))[1]
-
-    loadings = jax.vmap(slope)(jnp.eye(columns, dtype=latents.dtype))
+    slope = partial(jax.jvp, signal, (latents,))
+    unit = jnp.eye(columns, dtype=latents.dtype)
+    loadings = jax.vmap(lambda column: slope((jnp.broadcast_to(column, latents.shape),))[1])(unit)
     residual = flat(program.evaluator(each.residual, scope, axes))
     constants = flat(program.evaluator(each.constant, scope, axes))
     seen = mask.reshape(count, -1) > 0  # what stands in the place of a missing value does not count
@@ -242,12 +242,9 @@ def functionals(program: Program, rows: Rows) -> list[Functionals]:
 
 def at_rows(functionals: Functionals, numbers: Any) -> Functionals:
     """The functionals of some rows."""
-
-    def some(points: Array) -> Array:
-        whole = isinstance(numbers, np.ndarray) and np.array_equal(numbers, np.arange(len(points)))
-        return points if whole else points[numbers]
-
-    return jax.tree.map(some, functionals)
+    count = len(jax.tree.leaves(functionals)[0])
+    whole = isinstance(numbers, np.ndarray) and np.array_equal(numbers, np.arange(count))
+    return functionals if whole else jax.tree.map(lambda points: points[numbers], functionals)
 
 
 def signal_covariance(

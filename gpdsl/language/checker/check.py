@@ -67,7 +67,7 @@ def register_names(scope: Scope, statements: tuple[syntax.Statement, ...]) -> tu
         if sort is None or name is None:
             kept.append(statement)
             continue
-        with scope.problems.contained():
+        with scope.problems.contained:
             text = name.text
             if text in STATEMENTS:
                 scope.lost.add(text)
@@ -223,18 +223,18 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     statements = register_names(scope, statements)
     _attempt_all(scope, statements, _QUANTITIES)
     for param in _of(statements, syntax.ParamStatement) if scope.labels else ():
-        with problems.contained():
+        with problems.contained:
             check_levels(scope, param)
     if functions := _of(statements, syntax.FunctionStatement):
         check_functions(scope, functions, check_expression)
     _attempt_all(scope, statements, _FORMULAS)
-    for param in _of(statements, syntax.ParamStatement):
-        with problems.contained():
+    for param in [each for each in _of(statements, syntax.ParamStatement) if each.prior is not None]:
+        with problems.contained:
             quantities.check_prior(scope, param)
     _check_lets(scope, statements)
     observations: list[Observation] = []
     for statement in _of(statements, syntax.ObservationStatement):
-        with problems.contained():
+        with problems.contained:
             check_observation(scope, statement, observations)
     check_order(scope, observations)
     own = _first(scope, statements, syntax.InferStatement, "infer")
@@ -259,7 +259,7 @@ def _attempt_all(
         if kind is syntax.LatentStatement:
             found = in_layers(scope, _of(statements, syntax.LatentStatement))
         for declaration in found:
-            with scope.problems.contained():
+            with scope.problems.contained:
                 check_one(scope, declaration)
                 continue
             # It failed: nothing more is said about its name.
@@ -276,7 +276,7 @@ def _check_lets(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
     for statement in _of(statements, syntax.LetStatement):
         cases.setdefault(statement.name.text, []).append(statement)
     for name, group in cases.items():
-        with scope.problems.contained():
+        with scope.problems.contained:
             check_let(scope, group)
             continue
         scope.lost.add(name)

@@ -56,7 +56,7 @@ def check_vector(
     spread = replace(place, words=f"the covariance of `{name}`", readable=place.readable - _NOT_IN_COVARIANCE)
     arguments: dict[str, Expression] = {}
     for argument, formula in matched.items():
-        with scope.problems.contained():
+        with scope.problems.contained:
             if argument in ("covariance", "factor"):
                 checked = check_expression(scope, replace(spread, bound=bound), formula)
                 _check_matrix(scope, formula, argument, checked, allowed[0], output)
@@ -121,10 +121,10 @@ def check_mixture(
         )
     weights: dict[str, Expression] = {}
     checked: list[DistributionCall] = []
-    with scope.problems.contained():
+    with scope.problems.contained:
         weights = _weights(scope, place, given.value, allowed, len(components))
     for component in components:
-        with scope.problems.contained():
+        with scope.problems.contained:
             inner = _component(scope, entry, component)
             if inner.components and inner.name != "Truncated":
                 scope.problems.fail(NotAComponent(component.span, entry.name, f"`{inner.name}`", entry.form))
@@ -188,7 +188,7 @@ def check_bounded(
     component, bounds = _bounds(scope, call, entry)
     arguments: dict[str, Expression] = {}
     checked: list[DistributionCall] = []
-    with scope.problems.contained():
+    with scope.problems.contained:
         inner = _component(scope, entry, component)
         if not inner.tails:
             known = ", ".join(each.name for each in DISTRIBUTIONS.values() if each.tails)
@@ -198,7 +198,7 @@ def check_bounded(
         checked.append(check(scope, place, component, allowed, output))
     known_place = replace(place, words=f"a bound of `{entry.name}`", readable=place.readable & KNOWN)
     for name, formula in bounds.items():
-        with scope.problems.contained():
+        with scope.problems.contained:
             arguments[name] = check_expression(scope, known_place, formula)
             require_axes(scope, place.left, arguments[name], allowed)
     if not checked or len(arguments) < len(bounds):
@@ -278,7 +278,7 @@ def check_distribution(
         return check_vector(scope, place, call, matched, allowed, output)
     arguments: dict[str, Expression] = {}
     for name, formula in matched.items():
-        with scope.problems.contained():
+        with scope.problems.contained:
             arguments[name] = _argument(scope, place, formula, entry, name, allowed, output)
     if len(arguments) < len(matched):
         scope.problems.give_up()

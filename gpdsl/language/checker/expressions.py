@@ -28,10 +28,10 @@ EXACT = ("==", "!=")
 def conditional(scope: Scope, place: Place, formula: syntax.Conditional, check: reductions.Check) -> Expression:
     """The checked form of `if c then a else b`: an `if` of three operands, with the axes of all of them."""
     found: list[Expression] = []
-    with scope.problems.contained():
+    with scope.problems.contained:
         found.append(condition(scope, place, formula.condition, check))
     for branch in (formula.then, formula.otherwise):
-        with scope.problems.contained():
+        with scope.problems.contained:
             found.append(check(scope, place, branch))
     if len(found) < 3:
         scope.problems.give_up()
@@ -131,7 +131,7 @@ def check_all(scope: Scope, place: Place, formulas: Iterable[syntax.Formula]) ->
     formulas = tuple(formulas)
     checked: list[Expression] = []
     for formula in formulas:
-        with scope.problems.contained():
+        with scope.problems.contained:
             checked.append(check_expression(scope, place, formula))
     return tuple(checked) if len(checked) == len(formulas) else scope.problems.give_up()
 

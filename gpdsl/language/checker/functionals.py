@@ -143,7 +143,7 @@ def derivative(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
     directions: list[m.Direction] = []
     axes = list(value.axes)
     for formula in along:
-        with scope.problems.contained():
+        with scope.problems.contained:
             direction, axis = _direction(scope, place, latent, value.functional.at or latent.arguments, formula)
             directions.append(direction)
             axes += [axis] if axis is not None and not any(m.same_axis(axis, each) for each in axes) else []
@@ -185,7 +185,7 @@ def integral(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
 
 def _end(scope: Scope, latent: m.Latent, formula: syntax.Formula) -> str | None:
     """The name of an input, or a number as it is written; None after a mistake."""
-    with scope.problems.contained():
+    with scope.problems.contained:
         sign, inner = "", formula
         if isinstance(formula, syntax.Negation):
             sign, inner = "-", formula.operand
@@ -294,7 +294,7 @@ def _points(scope: Scope, call: syntax.Call, latent: m.Latent) -> tuple[str, ...
         scope.problems.fail(WrongArity(call.span, latent.name, expected, len(call.arguments), signature))
     found: list[str] = []
     for argument, own in zip(call.arguments, wanted, strict=True):
-        with scope.problems.contained():
+        with scope.problems.contained:
             found.append(_point(scope, latent, own, argument.value))
     if len(found) < len(call.arguments):
         scope.problems.give_up()

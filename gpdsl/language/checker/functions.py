@@ -45,7 +45,7 @@ def check_functions(scope: Scope, statements: Sequence[syntax.FunctionStatement]
     by_name = {statement.name.text: statement for statement in statements}
     for name in _in_order(scope, by_name):
         statement = by_name[name]
-        with scope.problems.contained():
+        with scope.problems.contained:
             body = check_formula(scope, statement, texts_of(statement.arguments), check)
             scope.formulas[name] = statement
             scope.functions[name] = m.Function(
@@ -162,7 +162,7 @@ def passed_arguments(
     matched = match_arguments(scope, call, names, signature, required=required)
     found: dict[str, tuple[m.Expression, Passed]] = {}
     for each in names:
-        with scope.problems.contained():
+        with scope.problems.contained:
             if each in matched:
                 formula = matched[each]
                 found[each] = check(scope, place, formula), _passed(place, formula)
@@ -218,7 +218,7 @@ def expand(
         scope.problems.give_up()  # said once; going on would cost what the limit is there to prevent
     before = len(scope.problems.mistakes)
     body: m.Expression | None = None
-    with scope.problems.contained():
+    with scope.problems.contained:
         body = check(scope, inner, statement.value)
     if body is None:
         _blame_call(scope, call, statement, before)

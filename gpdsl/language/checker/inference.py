@@ -28,7 +28,7 @@ def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
     options: dict[str, Any] = {"engine": engine.text}
     lines: dict[tuple[str, str], int] = {("engine", ""): engine.span.line}
     for written in statement.options:
-        with scope.problems.contained():
+        with scope.problems.contained:
             key = (written.name.text, written.subject.text if written.subject is not None else "")
             if key in lines:
                 shown = " ".join(filter(None, key))

@@ -88,7 +88,7 @@ def selected(
     items = formula.items if isinstance(formula, syntax.Array) else (formula,)
     chosen: list[m.Expression] = []
     for item in items:
-        with scope.problems.contained():
+        with scope.problems.contained:
             chosen.append(_column(scope, place, item, domain))
     if len(chosen) < len(items):
         scope.problems.give_up()
@@ -171,7 +171,7 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
         given = matched.get(parameter.name)
         if parameter.name in left_out:
             continue
-        with scope.problems.contained():
+        with scope.problems.contained:
             if parameter.role == "sizes" and given is not None:
                 sizes[parameter.name] = _sizes(scope, call, parameter, given)
             elif parameter.role == "number":
@@ -179,7 +179,7 @@ def check_family(scope: Scope, place: Place, call: syntax.Call, domain: Domain, 
     inner = _images(this, sizes, matched.get("weights")) if len(sizes) == 2 else domain
     for parameter in family.parameters:
         if parameter.role == "kernel":
-            with scope.problems.contained():
+            with scope.problems.contained:
                 kernels.append(check_kernel(scope, place, matched[parameter.name], inner))
     if len(arguments) + len(sizes) + len(kernels) + len(left_out) < len(names):
         scope.problems.give_up()

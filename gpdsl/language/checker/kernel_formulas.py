@@ -99,7 +99,7 @@ def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain)
         formula = matched.get(parameter.text)
         if formula is None:
             formula = syntax.Name(call.span, syntax.Identifier(call.span, parameter.text))
-        with scope.problems.contained():
+        with scope.problems.contained:
             checked = check_expression(scope, place, formula)
             if parameter.text in arrays:
                 _fit_array(scope, statement, parameter.text, checked, arrays[parameter.text], seen, level)

@@ -65,7 +65,7 @@ def _sum(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> 
     terms: list[m.Kernel] = []
     parts = _chain(formula, "+")
     for part in parts:
-        with scope.problems.contained():
+        with scope.problems.contained:
             kernel = check_kernel(scope, place, part, domain)
             terms.extend(kernel.terms if isinstance(kernel, m.KernelSum) else [kernel])
     return m.KernelSum(formula.span, tuple(terms)) if len(terms) >= len(parts) else scope.problems.give_up()
@@ -91,7 +91,7 @@ def _product(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain)
     kernels: list[m.Kernel] = []
     factors: list[m.Expression] = []
     for part in parts:
-        with scope.problems.contained():
+        with scope.problems.contained:
             if _is_kernel(scope, part):
                 kernels.append(check_kernel(scope, place, part, domain))
             else:
@@ -201,7 +201,7 @@ def _inputs(scope: Scope, statement: syntax.LatentStatement) -> tuple[tuple[str,
     """The names of the arguments (inputs, row variables, other latents), and whether one of them is wrong."""
     found: list[str] = []
     for argument in statement.arguments:
-        with scope.problems.contained():
+        with scope.problems.contained:
             sort = scope.sort_of(argument)
             if sort not in _ARGUMENTS:
                 remedy = _inside_the_kernel(scope, statement) if sort == "let" else ""
@@ -301,10 +301,10 @@ def _process(
     points = {axis.name: IndexRange.of(axis) for axis in read_at}
     mean: m.Expression | None = None
     kernel: m.Kernel | None = None
-    with scope.problems.contained():
+    with scope.problems.contained:
         here = Place("the mean of a latent", _IN_MEAN, left, {**bound, **points})  # type: ignore[dict-item]
         mean = _mean(scope, formula, matched.get("mean"), here, domain)
-    with scope.problems.contained():
+    with scope.problems.contained:
         place = Place("a kernel", _IN_KERNEL, left, bound)
         if levels:
             refuse_levels_in_kernel(scope, matched["kernel"], left.name, levels)

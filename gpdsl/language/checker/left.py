@@ -175,7 +175,7 @@ def _unknown(scope: Scope, formula: syntax.Formula) -> bool:
     """Whether a name in it is not declared, which is then what is wrong."""
     place = Place("the left side", _READABLE, Left("observation", "y", "y"))
     before = len(scope.problems.mistakes)
-    with scope.problems.contained():
+    with scope.problems.contained:
         check_expression(scope, place, _without_guards(formula))
     return len(scope.problems.mistakes) > before
 

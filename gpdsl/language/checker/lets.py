@@ -190,7 +190,7 @@ def check_let(scope: Scope, statements: Sequence[syntax.LetStatement]) -> None:
     check_distinct(scope, first.name.text, first.name.span, axes)
     cases: list[m.Case] = []
     for statement in statements:
-        with scope.problems.contained():
+        with scope.problems.contained:
             cases.append(_check_case(scope, statement, axes))
     if len(cases) < len(statements):
         scope.problems.give_up()

@@ -152,7 +152,7 @@ def layers_written_out(scope: Scope, statements: Sequence[syntax.Statement]) -> 
     cases = {name: [each for each in latents if each.declared.name.text == name] for name in names}
     found: dict[str, Recursive] = {}
     for name, own in cases.items():
-        with scope.problems.contained():
+        with scope.problems.contained:
             found[name] = _recursive(scope, own, statements)
             continue
         scope.lost.add(name)
@@ -169,7 +169,7 @@ def layers_written_out(scope: Scope, statements: Sequence[syntax.Statement]) -> 
         else:
             continue
         for statement, rewriting in kept:
-            with scope.problems.contained():
+            with scope.problems.contained:
                 written.append(rewriting.statement(statement))
                 continue
             if isinstance(statement, syntax.LatentStatement):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from gpdsl.language import model as m
 from gpdsl.language.checker.facts import Fact
@@ -46,9 +46,8 @@ class Problems:
         """Give up on the part being checked without a word: its mistake has been recorded already."""
         raise Failed
 
-    def contained(self) -> AbstractContextManager[None]:
-        """A part whose failure does not stop what follows it."""
-        return suppress(Failed)
+    contained: ClassVar[AbstractContextManager[None]] = suppress(Failed)
+    """A part whose failure does not stop what follows it."""
 
     def suggest(self, word: str, candidates: Iterable[str]) -> str:
         """The nearest known word, for the first mistakes of a file: comparing thousands of words takes long."""
