@@ -93,12 +93,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    home = _MODULES.get(name) or _HOMES.get(name)
+    if home is not None:
         with loading():
-            return import_module(_MODULES[name])
-    if name in _HOMES:
-        with loading():
-            return getattr(import_module(_HOMES[name]), name)
+            found = import_module(home)
+        globals()[name] = found if name in _MODULES else getattr(found, name)  # looked up once
+        return globals()[name]
     if name.startswith("_"):  # as many look for
         raise AttributeError(f"module 'gpdsl' has no attribute {name!r}")
     from gpdsl.language.calls import no_such_function

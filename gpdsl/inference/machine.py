@@ -21,7 +21,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +47,15 @@ _fits, _lock = 0, threading.Lock()
 @contextmanager
 def machine_for(size: int) -> Iterator[None]:
     """A context for factorisations of matrices with `size` rows, again and again."""
-    with _threads_for(size), _memory_for(size):
+    with _threads_for(size), _memory() if size in KEPT else nullcontext():
         yield
 
 
 @contextmanager
-def _memory_for(size: int) -> Iterator[None]:
+def _memory() -> Iterator[None]:
     """Freed memory stays with the process until the last of the fits that run has ended."""
     global _fits
-    library = _gnu() if size in KEPT else None
+    library = _gnu()
     if library is None:
         yield
         return

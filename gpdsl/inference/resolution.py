@@ -69,20 +69,20 @@ def notes_on_constants(program: Program, data: Data) -> tuple[str, ...]:
     return tuple(found)
 
 
-def notes_on_inputs(program: Program, data: Data, dtype: str) -> tuple[str, ...]:
+def notes_on_inputs(program: Program, data: Data) -> tuple[str, ...]:
     """Of inputs of latents that are far from zero, in units of their spread, beyond what single precision resolves."""
     found = {}
     for name in {each for latent in program.declarations.latents.values() for each in latent.arguments}:
-        if dtype == "float64" or name not in data.inputs:
+        if name not in data.inputs:
             continue
         columns = np.asarray(data.inputs[name], float).reshape(data.rows, -1)
-        rounding, spread = np.finfo(dtype).eps * np.max(np.abs(columns), axis=0), np.std(columns, axis=0)
+        rounding, spread = np.finfo(np.float32).eps * np.max(np.abs(columns), axis=0), np.std(columns, axis=0)
         worst = int(np.argmax(rounding - COARSE * spread))
         if rounding[worst] > COARSE * spread[worst] > 0:
             column = data.column_names[name][min(worst, len(data.column_names[name]) - 1)]
             found[name] = (
                 f"column `{column}` holds values near {np.mean(columns[:, worst]):.6g} that spread by "
-                f"{spread[worst]:.2g}, which {dtype} rounds to steps of {rounding[worst]:.1g}: distances between rows "
+                f"{spread[worst]:.2g}, which float32 rounds to steps of {rounding[worst]:.1g}: distances between rows "
                 "have lost their digits; subtract a constant from the column, or ask for dtype = float64"
             )
     return tuple(found[name] for name in sorted(found))

@@ -125,29 +125,25 @@ class UnrelatedRows:
 
     def by_row(self, seen: _Values, above: Float[np.ndarray, "own any columns"]) -> Float[np.ndarray, "trials rows"]:
         """Log likelihood of every row, with latents so far above their prior means."""
-        seen, total = replace(seen, latents=self._means(seen) + above), np.zeros((1, row_count(self.rows)))
+        translator, count = self.program.translator, row_count(self.rows)
+        means = [np.zeros((1, count, 0))]  # of everything that is read of the latents; a model may have none
+        for group in self.program.groups:
+            for reading, member in itertools.product(group.readings.all, group.members):
+                keys = tuple(axis_key(a) for a in member.latent.axes)
+                mean = np.zeros((1, count, *translator.shape(member.latent.axes)))
+                for functional, weight in reading:
+                    if functional.integrated:
+                        raise Unknown
+                    mean = mean + weight * seen.of(mean_formula(translator, member, functional, {}), keys)
+                means.append(mean.reshape(mean.shape[0], count, -1))
+        trials, total = max(len(each) for each in means), np.zeros((1, count))
+        every = np.concatenate([np.broadcast_to(each, (trials, *each.shape[1:])) for each in means], axis=2)
+        seen = replace(seen, latents=every + above)
         for observation in self.program.observations:
             mask = np.asarray(observed_mask(self.rows, observation), float)
             values = np.where(mask > 0, seen.of(observation.log_density, observation.axes), 0.0)
             total = total + np.sum(values, axis=tuple(range(values.ndim - mask.ndim + 1, values.ndim)))
         return total
-
-    def _means(self, seen: _Values) -> Float[np.ndarray, "trials rows columns"]:
-        """Prior means of everything that is read of the latents; no columns where a model has none."""
-        translator, count = self.program.translator, row_count(self.rows)
-        found = [np.zeros((1, count, 0))]
-        for group in self.program.groups:
-            for reading, member in itertools.product(group.readings.all, group.members):
-                keys = tuple(axis_key(a) for a in member.latent.axes)
-                shape = translator.shape(member.latent.axes)
-                total = np.zeros((1, count, *shape))
-                for functional, weight in reading:
-                    if functional.integrated:
-                        raise Unknown
-                    total = total + weight * seen.of(mean_formula(translator, member, functional, {}), keys)
-                found.append(total.reshape(total.shape[0], count, -1))
-        trials = max(len(each) for each in found)
-        return np.concatenate([np.broadcast_to(each, (trials, *each.shape[1:])) for each in found], axis=2)
 
 
 def best_levels(

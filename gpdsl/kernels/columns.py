@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -21,27 +22,27 @@ from gpdsl.symbolic.translate import NeedsElements, Ref, Translator, axis_key
 
 @dataclass(frozen=True)
 class Space:
-    """The columns of a latent's arguments side by side, `width` of them, and the axes of the latent itself."""
+    """The columns of a latent's arguments side by side, `width` of them, and the axes of the latent itself.
+
+    `starts` are the first columns of the arguments, by name.
+    """
 
     translator: Translator
-    arguments: tuple[str, ...]
+    starts: Mapping[str, int]
     axes: tuple[m.Axis, ...]
     width: int
 
     @classmethod
     def of(cls, translator: Translator, latent: m.Latent) -> Space:
         """All columns of a latent."""
-        width = sum(_width(translator, name) for name in latent.arguments)
-        return cls(translator, latent.arguments, latent.axes, width)
+        shape, declared = translator.shape, translator.declarations
+        widths = [math.prod(shape(declared.columns_of(name))) for name in latent.arguments]
+        starts = dict(zip(latent.arguments, itertools.accumulate(widths, initial=0), strict=False))
+        return cls(translator, starts, latent.axes, sum(widths))
 
     def of_width(self, width: int) -> Space:
         """Other columns, `width` of them."""
         return replace(self, width=width)
-
-    def start(self, name: str) -> int:
-        """The first column of an argument."""
-        before = self.arguments[: self.arguments.index(name)]
-        return sum(_width(self.translator, each) for each in before)
 
     def own(self, axes: Iterable[m.Axis]) -> tuple[m.Axis, ...]:
         """Those axes that are not the latent's."""
@@ -51,10 +52,6 @@ class Space:
     def shape(self, expression: m.Expression) -> tuple[int, ...]:
         """Sizes of an expression for one element of the latent."""
         return self.translator.shape(self.own(expression.axes))
-
-
-def _width(translator: Translator, name: str) -> int:
-    return math.prod(translator.shape(translator.declarations.columns_of(name)))
 
 
 Selection = tuple[tuple[sp.Expr, ...], tuple[m.Expression, ...], int]
@@ -90,7 +87,7 @@ def _in_columns(
     pairs = {}
     for symbol in formula.free_symbols:
         ref = space.translator.references[symbol]
-        if ref.name in space.arguments and ref.kind != "param":
+        if ref.name in space.starts and ref.kind != "param":
             pairs[symbol] = _block(ref, space)
         else:
             read = _reading(ref, expression, space)
@@ -101,7 +98,7 @@ def _in_columns(
 
 
 def _block(ref: Ref, space: Space) -> sp.Symbol:
-    start = space.start(ref.name)
+    start = space.starts[ref.name]
     sizes = space.translator.shape(space.translator.declarations.axes_of(ref.name))
     if not sizes:
         return block(start, start + 1)
@@ -180,8 +177,13 @@ def canonical(kernel: m.Kernel, space: Space) -> Canonical:
     match kernel:
         case m.KernelCall(name="ChangePoint"):
             return canonical(_change(kernel), space)
+        case m.KernelCall() | m.KernelFormula() if not kernel.on:
+            return _seen(kernel, space)
         case m.KernelCall() | m.KernelFormula():
-            return _call(kernel, space)
+            columns, numbers, width = selection(kernel.on, space)
+            part = _seen(kernel, space.of_width(width))
+            names = tuple(f"number{i}" for i in range(1, len(numbers) + 1))
+            return Canonical(part.factors, On(columns, names, part.form), (*numbers, *part.arguments))
         case m.KernelScale(factor=factor, kernel=inner):
             part = canonical(inner, space)
             return Canonical((factor, *part.factors), part.form, part.arguments)
@@ -196,16 +198,6 @@ def canonical(kernel: m.Kernel, space: Space) -> Canonical:
             inside = [_within_sum(canonical(t, space)) for t in terms]
             return Canonical((), Sum(tuple(form for form, _ in inside)), tuple(a for _, group in inside for a in group))
     raise TypeError(f"not a kernel: {type(kernel).__name__}")
-
-
-def _call(kernel: m.KernelCall | m.KernelFormula, space: Space) -> Canonical:
-    """A call seen through its columns: those that `on` makes, or all as they are."""
-    if not kernel.on:
-        return _seen(kernel, space)
-    columns, numbers, width = selection(kernel.on, space)
-    part = _seen(kernel, space.of_width(width))
-    names = tuple(f"number{i}" for i in range(1, len(numbers) + 1))
-    return Canonical(part.factors, On(columns, names, part.form), (*numbers, *part.arguments))
 
 
 def _seen(kernel: m.KernelCall | m.KernelFormula, space: Space) -> Canonical:

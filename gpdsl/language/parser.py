@@ -333,18 +333,13 @@ def parse_piece(piece: Piece) -> Statement | Mistake:
         tree = grammar().parse(piece.text)
     except UnexpectedInput as problem:
         return misread(problem, piece, grammar())
-    too_deep = _too_deep(tree, piece.line)
-    return too_deep if too_deep is not None else ToSyntax(piece.line).transform(tree)
-
-
-def _too_deep(tree: Tree, line: int) -> Mistake | None:
-    """A mistake when operators nest too deep to be walked by recursion; found without recursion."""
+    # Operators may nest too deep to be walked by recursion, which is found without recursion.
     stack = [(tree, 0)]
     while stack:
         node, depth = stack.pop()
         depth += node.data not in _WRAPPERS
         if depth > MAX_DEPTH:
-            first = line + node.meta.line - 1
+            first = piece.line + node.meta.line - 1
             return TooDeep(Span(first, node.meta.column, first, node.meta.column + 1), MAX_DEPTH)
         stack.extend((child, depth) for child in node.children if isinstance(child, Tree))
-    return None
+    return ToSyntax(piece.line).transform(tree)

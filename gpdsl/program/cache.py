@@ -111,15 +111,15 @@ def cache_folder() -> Path | None:
     """Where compiled programs are kept, or None when they are not."""
     chosen = os.environ.get(VARIABLE)
     if chosen is not None:
-        return None if says_no(chosen) else Path(chosen).expanduser()
+        return None if says_no(VARIABLE) else Path(chosen).expanduser()
     with suppress(RuntimeError):  # no home folder
         return _user_cache() / "gpdsl"
     return None
 
 
-def says_no(value: str) -> bool:
+def says_no(variable: str) -> bool:
     """Whether what an environment variable holds turns something off, or says nothing."""
-    return value.strip().lower() in ("", *OFF)
+    return os.environ.get(variable, "").strip().lower() in ("", *OFF)
 
 
 def _user_cache() -> Path:
@@ -226,14 +226,9 @@ def jit(function: Callable[..., Any], *, given: tuple[int, ...] = (), brief: boo
     options = _cpu_options() if jax.default_backend() == "cpu" else None
     if options and fused:
         options = {name: value for name, value in options.items() if name != UNFUSED}
-    if options and (brief or asks_for_brief()):
+    if options and (brief or not says_no(ALL_BRIEF)):
         options = {**options, **{name: value for name, value in LEAST if name in options}}
     return jax.jit(function, compiler_options=options, donate_argnums=given)
-
-
-def asks_for_brief() -> bool:
-    """Whether the environment asks for programs that compile quickly."""
-    return not says_no(os.environ.get(ALL_BRIEF, ""))
 
 
 @functools.cache

@@ -34,7 +34,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import gpdsl
 from gpdsl.program import cache as caching
-from gpdsl.program.cache import asks_for_brief, jit, says_no
+from gpdsl.program.cache import ALL_BRIEF, jit, says_no
 from gpdsl.replacing import replacing
 
 # Compiled programs that the fits of one process share: those of one model and options, on other rows of the shapes.
@@ -208,11 +208,11 @@ def _path(key: Hashable) -> Path | None:
     """Where the program of a key is; None where none is kept."""
     folder = caching.folder
     alone = jax.default_backend() == "cpu" and jax.device_count() == 1
-    if folder is None or not alone or not names_are_kept or not says_no(os.environ.get(VARIABLE, "")):
+    if folder is None or not alone or not names_are_kept or not says_no(VARIABLE):
         return None
     digest = hashlib.sha256(_stamp())
     try:
-        _tell(digest.update, (key, asks_for_brief(), tuple(getattr(jax.config, name, None) for name in TOLD)), PARTS)
+        _tell(digest.update, (key, says_no(ALL_BRIEF), tuple(getattr(jax.config, name, None) for name in TOLD)), PARTS)
     except Unique:
         return None
     return folder / f"{digest.hexdigest()}{SUFFIX}"

@@ -160,10 +160,6 @@ class Program:
         """The same program for moments of one latent after the other: of several components where it is coupled."""
         return replace(self, factorised=None) if self.coupled else self
 
-    def under(self, posterior: str) -> Program:
-        """The program whose expectations suit a posterior family."""
-        return self.coupling if posterior == "coupled" else self
-
     @cached_property
     def fine(self) -> Program:
         """The same program with quadratures that tell steep places apart."""

@@ -248,13 +248,14 @@ def row_count(rows: Rows) -> int:
 def observed_mask(rows: Rows, observation: ObservationTerms) -> Array:
     """1.0 where the observation counts, [rows, *axes]; several outputs (an opaque likelihood) count all together.
 
-    A value that depends on others counts where those are observed too. A `partial` density counts in every row: it
+    A value that depends on others counts where those are observed too. A multivariate normal counts in every row: it
     knows itself what is missing.
     """
+    partial = observation.distribution == "MultivariateNormal"
     outputs, positions, axes = observation.outputs, observation.positions, observation.axes
     own = rows.observed[outputs[0]]
-    if observation.partial or (len(outputs) == 1 and (positions or own.ndim == 1)):
-        mask = jnp.ones_like(own[:, 0]) if observation.partial else align(own, positions, axes)
+    if partial or (len(outputs) == 1 and (positions or own.ndim == 1)):
+        mask = jnp.ones_like(own[:, 0]) if partial else align(own, positions, axes)
         for name, where in observation.reads:
             mask = mask * align(rows.observed[name], where, axes)
         return mask

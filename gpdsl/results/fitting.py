@@ -209,7 +209,7 @@ class _Asked:
     ) -> tuple[str, ...]:
         """What data, samples and precision leave open."""
         noise = notes_on_constants(fitted, self.bound) or notes_on_noise(fitted, self.bound, parameters)
-        inputs = notes_on_inputs(fitted, self.bound, self.options.dtype)
+        inputs = notes_on_inputs(fitted, self.bound) if self.options.dtype == "float32" else ()
         return *noise, *inputs, *notes_on_samples(fitted, choice, result.elbo, result.elbo_se)
 
 

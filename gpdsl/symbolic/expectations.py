@@ -106,7 +106,17 @@ def split_terms(
         term = _choose(translator, part, expectations, coupled)
         arguments = frozenset(term.integrand.arguments) if term.integrand else term.latents
         key = (term.method, () if term.method == "closed" else arguments)
-        merged[key] = _join(merged[key], term) if key in merged else term
+        if key in merged:
+            other = merged[key]
+            term = replace(
+                other,
+                expression=other.expression + term.expression,
+                closed=None if other.closed is None or term.closed is None else other.closed + term.closed,
+                latents=tuple(sorted({*other.latents, *term.latents}, key=lambda s: s.name)),
+                reason=max(other.reason, term.reason, key=len),  # the more telling one
+                integrand=other.integrand.plus(term.integrand) if other.integrand and term.integrand else None,
+            )
+        merged[key] = term
     return tuple(merged.values())
 
 
@@ -121,16 +131,6 @@ def additive_parts(translator: Translator, log_density: sp.Expr) -> list[sp.Expr
         else:
             found.append(part)
     return found
-
-
-def _join(a: Term, b: Term) -> Term:
-    closed = None if a.closed is None or b.closed is None else a.closed + b.closed
-    latents = tuple(sorted({*a.latents, *b.latents}, key=lambda s: s.name))
-    reason = max(a.reason, b.reason, key=len)  # the more telling one
-    integrand = a.integrand.plus(b.integrand) if a.integrand and b.integrand else None
-    return replace(
-        a, expression=a.expression + b.expression, closed=closed, latents=latents, reason=reason, integrand=integrand
-    )
 
 
 def _shortened(expression: sp.Expr) -> str:

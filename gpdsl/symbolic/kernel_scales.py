@@ -259,24 +259,17 @@ def add_observation(scales: Scales, observation: m.Observation) -> None:
             if observation.distribution.name == "MultivariateNormal":
                 _joint(scales, observation.distribution, name)
                 return
-            spread, size = _left(scales, observation, name, where, env)
+            # Spread and magnitude of what stands left of `~`.
+            if observation.transform is None:
+                values = scales.data.element(name, where)
+                spread, size = Size(log_spread(values)), Size(log_size(values))
+            elif (measured := scales.data.measured(scales.translator, observation.transform, env)) is not None:
+                spread, size = map(Size, measured)
+            else:
+                spread = size = scales.size(observation.transform, env)
         except Unsized:
             continue
         add_law(scales, observation.distribution, spread, size, env)
-
-
-def _left(
-    scales: Scales, observation: m.Observation, name: str, where: tuple[int, ...], env: Environment
-) -> tuple[Size, Size]:
-    """Spread and magnitude of what stands left of `~`."""
-    if observation.transform is None:
-        values = scales.data.element(name, where)
-        return Size(log_spread(values)), Size(log_size(values))
-    measured = scales.data.measured(scales.translator, observation.transform, env)
-    if measured is not None:
-        return Size(measured[0]), Size(measured[1])
-    whole = scales.size(observation.transform, env)
-    return whole, whole
 
 
 def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, env: Environment) -> None:
@@ -285,7 +278,11 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
         add_law(scales, component, spread, size, env)
     if call.name == "LogNormal":
         scales.equal(size, NO_UNIT)  # a parameter that divides the output takes its unit away
-    if (density := _definition(scales, call)) is not None:
+    named = DENSITIES.get(call.name)  # one of the table, or one that is registered as a text
+    density = named.definition if named is not None else None
+    if call.log_density is not None:
+        density = scales.translator.declarations.densities[call.name]
+    if density is not None:
         # A log density has no unit, nor have the numbers in it: terms of it are of size one.
         observed = {density.observed: replace(size, spread=spread.constant)}
         scales.equal(scales.by_formula(density.body, observed, call.arguments, env, True), NO_UNIT)
@@ -297,13 +294,6 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
             rule = None if found is None else _rule(call.name, name, spread, spread if found.level else size)
             if found is not None and rule is not None:
                 scales.equal(found, rule)
-
-
-def _definition(scales: Scales, call: m.DistributionCall) -> m.Density | None:
-    """The formula behind a distribution of the file, or one that is registered as a text."""
-    if call.log_density is not None:
-        return scales.translator.declarations.densities[call.name]
-    return DENSITIES[call.name].definition if call.name in DENSITIES else None
 
 
 def _joint(scales: Scales, call: m.DistributionCall, name: str) -> None:

@@ -22,7 +22,6 @@ from gpdsl.symbolic.functions import expm1, lgamma, log1mexp
 from gpdsl.symbolic.kinks import cuts_of
 from gpdsl.symbolic.numeric import TABLE, evaluate
 from gpdsl.symbolic.stable import Tails, generic, stable
-from gpdsl.symbolic.terms import output_symbol
 from gpdsl.symbolic.translate import Translator
 
 AT_ONCE = 4096
@@ -87,7 +86,7 @@ class Registration:
         translator, (observation,) = Translator(declarations, {}), declarations.observations
         assert observation.distribution.log_density is not None
         formula = translator.scalar(observation.distribution.log_density, {})
-        y = output_symbol(translator, observation, ())
+        y = translator.output(observation.outputs[0], ())
         arguments = observation.distribution.arguments
         symbols = {each: translator.scalar(arguments[each], {}) for each in self.parameters}
         return Written(y, symbols, formula, declarations.densities[self.name])

@@ -21,7 +21,7 @@ from gpdsl.symbolic.joint import combined, correlated
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.likelihoods import check_cutpoints, joint_density, law_of
 from gpdsl.symbolic.stable import stable
-from gpdsl.symbolic.translate import POSITIVE, Environment, NeedsElements, Ref, Translator, axis_key
+from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
 
 # Transformed left sides: `t(y) ~ Normal(f, s)` has the density of t(y) and log |dt/dy| besides.
 
@@ -110,11 +110,6 @@ class ObservationTerms:
     reads: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
     weight: sp.Expr = sp.S.One
 
-    @property
-    def partial(self) -> bool:
-        """Whether rows with missing elements count, with what they have."""
-        return self.distribution == "MultivariateNormal"
-
 
 def observation_terms(translator: Translator, expectations: str = "auto") -> tuple[ObservationTerms, ...]:
     """Terms of every observation of the model. `expectations` is auto, closed, quadrature or sampled."""
@@ -175,7 +170,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         law, log_density = joint_density(translator, observation)
         positions = ()
     elif call.log_density is not None or observation.transform is not None:
-        y = output_symbol(translator, observation, positions)
+        y = translator.output(observation.outputs[0], positions)
         warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
         if call.log_density is not None:
             log_density = _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
@@ -185,7 +180,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
     else:
         law, log_density = _density(translator, observation, positions, env)
     if not call.external and (law is None or _integrated(law, warp)):
-        y = output_symbol(translator, observation, positions)
+        y = translator.output(observation.outputs[0], positions)
         formula = Formula(y, log_density, translator.declarations.outputs[observation.outputs[0]].kind)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
@@ -243,9 +238,7 @@ def output_value(translator: Translator, observation: ObservationTerms) -> sp.Ex
     """The observed number that the law of an observation describes, or the `warp` of it."""
     if observation.warp is not None:
         return observation.warp.value
-    output = observation.outputs[0]
-    kind = translator.declarations.outputs[output].kind
-    return translator.symbol(Ref("output", output, observation.positions), positive=kind in POSITIVE)
+    return translator.output(observation.outputs[0], observation.positions)
 
 
 def _law_density(law: Law, y: sp.Expr, warp: Warp | None) -> sp.Expr:
@@ -261,7 +254,7 @@ def _written_density(translator: Translator, observation: m.Observation, env: En
 def density_formula(translator: Translator, observation: m.Observation, env: Environment) -> Formula:
     """The log density of one element of an observed number, which is not censored."""
     positions = tuple(translator.position(subscript, env) for subscript in observation.subscripts)
-    y, call = output_symbol(translator, observation, positions), observation.distribution
+    y, call = translator.output(observation.outputs[0], positions), observation.distribution
     warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
     if call.log_density is not None:
         log_density = _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
@@ -281,13 +274,7 @@ def _density(
         check_cutpoints(translator, observation, law, len(levels))
         indicators = [translator.symbol(Ref("indicator", output.name, (*positions, c))) for c in levels]
         return law, laws.observed_level(indicators, law)
-    return law, laws.log_density(law, output_symbol(translator, observation, positions))
-
-
-def output_symbol(translator: Translator, observation: m.Observation, positions: tuple[int | str, ...]) -> sp.Symbol:
-    """The observed value that a statement is about."""
-    output = translator.declarations.outputs[observation.outputs[0]]
-    return translator.symbol(Ref("output", output.name, positions), positive=output.kind in POSITIVE)
+    return law, laws.log_density(law, translator.output(observation.outputs[0], positions))
 
 
 def _reads(

@@ -89,6 +89,10 @@ class Translator:
         self.references[symbol] = ref
         return symbol
 
+    def output(self, name: str, positions: tuple[Position, ...]) -> sp.Symbol:
+        """The symbol of an observed value."""
+        return self.symbol(Ref("output", name, positions), positive=self.declarations.outputs[name].kind in POSITIVE)
+
     def scalar(self, expression: m.Expression, environment: Environment | None = None) -> sp.Expr:
         """One element of an expression. Axes not in `environment` stay generic, under their own names.
 
@@ -155,7 +159,10 @@ class Translator:
     def _read(self, read: m.Read, env: Environment) -> sp.Expr:
         d = self.declarations
         positions = tuple(self.position(s, env) for s in read.subscripts)
-        self._check_inside(read, positions)
+        for place, axis in zip(positions, d.axes_of(read.name), strict=True):
+            if isinstance(place, int) and not 1 <= place <= self.size(axis):
+                element = f"{read.name}[{', '.join(map(str, positions))}]"
+                raise self.failure(BeyondData(read.span, element, axis.describe(), self.size(axis)))
         if read.name in d.latents and d.latents[read.name].levels:
             return self.value(read.name, positions, read.functional, env)
         if any(isinstance(each, str) and each.startswith(LEVEL) for each in positions):
@@ -172,7 +179,7 @@ class Translator:
         if read.name in d.inputs:
             return self.symbol(Ref("input", read.name, positions), positive=d.inputs[read.name].kind == "positive")
         if read.name in d.outputs:
-            return self.symbol(Ref("output", read.name, positions), positive=d.outputs[read.name].kind in POSITIVE)
+            return self.output(read.name, positions)
         if read.name in d.consts:
             return self.symbol(Ref("const", read.name, positions))
         return self.symbol(Ref("latent", read.name, positions, reading(self.functional(read.functional, env))))
@@ -204,12 +211,6 @@ class Translator:
                 raise NeedsElements(column)
             found.append(m.Direction(each.argument, column))
         return m.Functional(functional.at, tuple(sorted(found, key=lambda each: (each.argument, each.column))))
-
-    def _check_inside(self, read: m.Read, positions: tuple[Position, ...]) -> None:
-        for position, axis in zip(positions, self.declarations.axes_of(read.name), strict=True):
-            if isinstance(position, int) and not 1 <= position <= self.size(axis):
-                element = f"{read.name}[{', '.join(map(str, positions))}]"
-                raise self.failure(BeyondData(read.span, element, axis.describe(), self.size(axis)))
 
     def let(self, name: str, positions: tuple[Position, ...]) -> sp.Expr:
         """One element of a `let`, with definitions by cases and recursion unrolled."""

@@ -21,7 +21,7 @@ def problem_of(model: gpdsl.Model | str, data: Mapping[str, np.ndarray], **given
     compiled = gpdsl.compile(model) if isinstance(model, str) else model
     program, bound, options = prepare(compiled, data, {}, given)
     planned = plan(program, bound, options)
-    program = program.under(planned.choice.posterior)
+    program = program.coupling if planned.choice.posterior == "coupled" else program
     numbered = replace(make_rows(program, bound), numbers=np.arange(bound.rows))
     arrays = numbered, program.parameters.unconstrained(), planned.inducing
     rows, start, inducing = as_arrays(arrays, options.dtype)

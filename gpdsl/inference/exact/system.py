@@ -26,13 +26,12 @@ from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.form import Form
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import functionals_at, prior_means
-from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.groups import KernelValues, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
 from gpdsl.symbolic.joint import combined
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.terms import ObservationTerms, latents_in
-from gpdsl.symbolic.translate import POSITIVE, Ref
+from gpdsl.symbolic.terms import ObservationTerms, latents_in, output_value
 
 LAWS: Mapping[str, Any] = {"Normal": lambda y: y, "LogNormal": sp.log}
 """What of a value is normal, by law."""
@@ -56,10 +55,7 @@ def statement(program: Program, observation: ObservationTerms) -> Statement | No
     law: Law | None = observation.law
     if law is None or law.name not in LAWS or law.components:
         return None
-    name, positions = observation.outputs[0], observation.positions
-    kind = program.declarations.outputs[name].kind
-    y = program.translator.symbol(Ref("output", name, positions), positive=kind in POSITIVE)
-    value = y if observation.warp is None else observation.warp.value
+    value = output_value(program.translator, observation)
     normal, mean, sd = LAWS[law.name](value), law.arguments["mean"], law.arguments["sd"]
     constant = -sp.log(sd) - sp.log(2 * sp.pi) / 2
     constant += observation.warp.log_slope() if observation.warp is not None else 0
@@ -145,7 +141,8 @@ def _parts(
 
 def _sharing(program: Program, reads: Mapping[tuple[int, int], frozenset[int]]) -> list[tuple[tuple[int, int], ...]]:
     """Elements that are linked by the latent processes they read, in order; those that read none are left out."""
-    process = {c: owner for g in program.groups for c in range(g.start, g.stop) for owner in [process_of(g, c)]}
+    # The first column of the process that a column of the marginals is read of: its name, so to say.
+    process = {c: g.start + (c - g.start) % g.size for g in program.groups for c in range(g.start, g.stop)}
     sets: list[tuple[set[int], list[tuple[int, int]]]] = []
     for element, columns in reads.items():
         own, members = {process[c] for c in columns}, [element]
@@ -156,11 +153,6 @@ def _sharing(program: Program, reads: Mapping[tuple[int, int], frozenset[int]]) 
         if own:
             sets.append((own, members))
     return sorted(tuple(sorted(members)) for _, members in sets)
-
-
-def process_of(group: Group, column: int) -> int:
-    """The first column of the process that a column of the marginals is read of: its name, so to say."""
-    return group.start + (column - group.start) % group.size
 
 
 def _columns_read(program: Program, each: Statement, position: Mapping[str, int]) -> frozenset[int]:

@@ -38,7 +38,8 @@ from gpdsl.symbolic.terms import Term
 def trained(program: Program, choice: Choice, white: Callable[..., Program] = training) -> Program:
     """The program whose latents a fit with these choices infers, or holds: `white` is `training`, or `predicting`."""
     plain = bool(choice.exact) or choice.weights is not None  # latents are inferred with their white noise
-    return (program if plain else white(program, dense=choice.dense)).under(choice.posterior)
+    found = program if plain else white(program, dense=choice.dense)
+    return found.coupling if choice.posterior == "coupled" else found
 
 
 def numbers_learnt(program: Program, options: Options) -> int:
