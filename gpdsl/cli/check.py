@@ -7,16 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from gpdsl.cli import options
 from gpdsl.cli.console import print_error, print_mistakes
-from gpdsl.cli.options import (
-    add_allow,
-    add_columns,
-    add_forward,
-    add_standardise,
-    columns_of,
-    run_forward_files,
-    standardise_of,
-)
 from gpdsl.errors import GpdslError, plural
 from gpdsl.language import ModelError, Reach, render_json
 from gpdsl.language.model import Declarations
@@ -32,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pedantic", action="store_true", help="warn about what can be fitted but is hardly meant")
     parser.add_argument("--strict", action="store_true", help="as --pedantic, and a warning is a failure")
     parser.add_argument("--data", metavar="FILE", help="data to check the models against, and their length-scales")
-    add_columns(parser)
-    add_standardise(parser)
-    add_allow(parser)
-    add_forward(parser)
+    options.add_columns(parser)
+    options.add_standardise(parser)
+    options.add_allow(parser)
+    options.add_forward(parser)
 
 
 @dataclass(frozen=True)
@@ -48,7 +40,7 @@ class _Checked:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check every file; 1 when any has a mistake, or a warning with `--strict`."""
-    run_forward_files(arguments.forward)
+    options.run_forward_files(arguments.forward)
     pedantic = arguments.pedantic or arguments.strict
     checked = {name: _check(name, pedantic, arguments) for name in arguments.files}
     if arguments.format == "json":
@@ -82,7 +74,7 @@ def _check(name: str, pedantic: bool, arguments: argparse.Namespace) -> _Checked
 
 
 def _spreads(declarations: Declarations, arguments: argparse.Namespace) -> dict[str, tuple[float, ...]] | None:
-    columns, standardise = columns_of(arguments, declarations), standardise_of(arguments)
+    columns, standardise = options.columns_of(arguments, declarations), options.standardise_of(arguments)
     if arguments.data is None:
         return None
     from gpdsl.program.standardise import spreads_in

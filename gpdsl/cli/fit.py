@@ -5,28 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpdsl.cli.options import (
-    add_choices,
-    add_data,
-    add_model,
-    add_standardise,
-    check_picture,
-    check_writable,
-    choices_of,
-    columns_of,
-    model_of,
-    standardise_of,
-)
+from gpdsl.cli import options
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model, data, choices, and where the results go."""
-    add_model(parser)
-    add_data(parser)
-    add_standardise(parser)
-    add_choices(parser)
+    options.add_model(parser)
+    options.add_data(parser)
+    options.add_standardise(parser)
+    options.add_choices(parser)
     parser.add_argument("--start", metavar="FILE.gpfit", help="begin where this saved fit ended")
     parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit, and while it goes on its best state")
     parser.add_argument("--resume", action="store_true", help="go on from what is saved in --out, if anything is")
@@ -38,11 +27,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit; an interrupt from the keyboard, or a fault of an opaque function, keeps and saves the best state so far."""
     from gpdsl import ForwardModelError, load_fit
 
-    check_writable("--out", arguments.out)
-    check_picture("--plot", arguments.plot)
-    choices, model = choices_of(arguments), model_of(arguments)
-    columns = columns_of(arguments, model.declarations)
-    standardise = standardise_of(arguments)
+    options.check_writable("--out", arguments.out)
+    options.check_picture("--plot", arguments.plot)
+    choices, model = options.choices_of(arguments), options.model_of(arguments)
+    columns = options.columns_of(arguments, model.declarations)
+    standardise = options.standardise_of(arguments)
     start = None if arguments.start is None else load_fit(arguments.start)
     if arguments.resume and not arguments.out:
         raise GpdslError("--resume goes on from what is saved: name the file with --out")

@@ -6,17 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpdsl.cli.options import (
-    add_columns,
-    add_model,
-    add_sizes,
-    check_writable,
-    columns_of,
-    model_of,
-    numbers_of,
-    pairs,
-    sizes_of,
-)
+from gpdsl.cli import options
 from gpdsl.inference.watch import honour_interrupts
 
 if TYPE_CHECKING:
@@ -25,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, how much data, what is given, and where the data go."""
-    add_model(parser)
+    options.add_model(parser)
     parser.add_argument("--rows", metavar="N", type=int, help="rows to draw (default 200, or those of --inputs)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same data (default 0)")
     parser.add_argument("--out", metavar="FILE", help="write here (.csv, .tsv, .parquet, .npz) instead of printing")
@@ -33,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--truth", metavar="FILE", help="also write the latents, row variables and lets behind the data"
     )
     parser.add_argument("--inputs", metavar="FILE", help="take the inputs from this data file instead of drawing them")
-    add_columns(parser)
-    add_sizes(parser)
+    options.add_columns(parser)
+    options.add_sizes(parser)
     parser.add_argument(
         "--set",
         metavar="PARAM=VALUE",
@@ -52,18 +42,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     for option, path in (("--out", arguments.out), ("--truth", arguments.truth)):
         if path is not None:
-            check_writable(option, path)
+            options.check_writable(option, path)
             check_format(path)
-    parameters = {name: numbers_of("--set", name, text) for name, text in pairs("--set", arguments.settings).items()}
-    model = model_of(arguments)
+    parameters = {
+        name: options.numbers_of("--set", name, text)
+        for name, text in options.pairs("--set", arguments.settings).items()
+    }
+    model = options.model_of(arguments)
     drawn = model.sample_prior(
         arguments.inputs,
         rows=arguments.rows,
         seed=arguments.seed,
         parameters=parameters,
         draw_parameters=arguments.draw_parameters,
-        sizes=sizes_of(arguments),
-        columns=columns_of(arguments, model.declarations),
+        sizes=options.sizes_of(arguments),
+        columns=options.columns_of(arguments, model.declarations),
     )
     honour_interrupts()  # JAX may have lost one
     if arguments.out is None:

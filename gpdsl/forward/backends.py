@@ -15,22 +15,11 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import plural, quoted
+from gpdsl.forward import work as jobs
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import MissingExtra, UnknownExecutor
 from gpdsl.forward.processes import Processes
 from gpdsl.forward.threads import Futures, Threads, Window, gone
-from gpdsl.forward.work import (
-    LONGEST_WAIT,
-    Answer,
-    Backend,
-    Fault,
-    Job,
-    Pieces,
-    evaluate,
-    evaluate_packed,
-    fault_of,
-    take,
-)
 
 # Dask distributed: a cluster of this machine, started at the first call, or a scheduler that has many.
 #
@@ -71,7 +60,7 @@ class DaskCluster(Window):
             return self._workers or max(sum(self._client.nthreads().values()), 1)
 
     def submit(self, *work: Any) -> Any:
-        future = self._client.submit(evaluate_packed, *work, pure=False)
+        future = self._client.submit(jobs.evaluate_packed, *work, pure=False)
         future.add_done_callback(lambda _: self._done.set())
         return future
 
@@ -80,16 +69,16 @@ class DaskCluster(Window):
         self._done.clear()
         return [future for future in futures if future.done()]
 
-    def answer(self, future: Any) -> Answer:
+    def answer(self, future: Any) -> jobs.Answer:
         try:
-            found: Answer = future.result(timeout=CONNECT_SECONDS)
+            found: jobs.Answer = future.result(timeout=CONNECT_SECONDS)
             return found
         except self._dask.scheduler.KilledWorker as problem:
-            return Fault("died", f"Dask gave up after {problem.allowed_failures + 1} workers", problem)
+            return jobs.Fault("died", f"Dask gave up after {problem.allowed_failures + 1} workers", problem)
         except (OSError, self._dask.comm.CommClosedError, self._dask.client.FutureCancelledError) as problem:
             return gone(self, problem)
         except Exception as problem:  # noqa: BLE001 - a function that cannot be sent, or its result
-            return fault_of(problem)
+            return jobs.fault_of(problem)
 
     def cancel(self, futures: Sequence[Any]) -> int:
         """Dask lets a call that has begun go on: workers of a cluster of our own are started again."""
@@ -122,19 +111,19 @@ def _end(*closable: Any) -> None:
             each.close()
 
 
-class Here(Backend):
+class Here(jobs.Backend):
     """In this process, one call after the other; with a time-out, in a thread that can be given up."""
 
     place = "in this process"
 
-    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
+    def run(self, job: jobs.Job, arguments: Sequence[np.ndarray]) -> jobs.Pieces:
         if job.timeout is not None and math.isfinite(job.timeout):
             return Threads(1).run(job, arguments)
-        answer = evaluate(job.function, job.vectorized, arguments, stop=job.stop)
+        answer = jobs.evaluate(job.function, job.vectorized, arguments, stop=job.stop)
         return [(slice(0, len(arguments[0])), answer)]
 
 
-class Mapped(Backend):
+class Mapped(jobs.Backend):
     """Any object with `map(function, iterable)`: a pool of `multiprocess`, `mpi4py`, `lithops` and their like."""
 
     def __init__(self, mapper: Any, workers: int) -> None:
@@ -142,31 +131,31 @@ class Mapped(Backend):
         self.workers = workers
         self.place = f"by {type(mapper).__name__}.map, {plural(workers, 'worker')}"
 
-    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
+    def run(self, job: jobs.Job, arguments: Sequence[np.ndarray]) -> jobs.Pieces:
         pieces = job.pieces(len(arguments[0]), self.workers)
-        work = partial(evaluate_packed, job.function, job.vectorized, job.stop)
+        work = partial(jobs.evaluate_packed, job.function, job.vectorized, job.stop)
         answers: list[Any] = []
 
         def ask() -> None:
             try:
-                answers.extend(self.mapper.map(work, [take(arguments, piece) for piece in pieces]))
+                answers.extend(self.mapper.map(work, [jobs.take(arguments, piece) for piece in pieces]))
             except Exception as problem:  # noqa: BLE001 - whatever the object raises is reported
-                answers[:] = [Fault("unreachable", f"{type(self.mapper).__name__}: {quoted(problem)}", problem)]
+                answers[:] = [jobs.Fault("unreachable", f"{type(self.mapper).__name__}: {quoted(problem)}", problem)]
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
-        asking.join(min(sum(job.allowed(piece.stop - piece.start) for piece in pieces), LONGEST_WAIT))
+        asking.join(min(sum(job.allowed(piece.stop - piece.start) for piece in pieces), jobs.LONGEST_WAIT))
         everything = slice(0, len(arguments[0]))
         if asking.is_alive():
-            return [(everything, Fault("timeout", "no answer"))]
+            return [(everything, jobs.Fault("timeout", "no answer"))]
         if len(answers) != len(pieces):
-            found = answers[0] if answers and isinstance(answers[0], Fault) else None
+            found = answers[0] if answers and isinstance(answers[0], jobs.Fault) else None
             text = f"{type(self.mapper).__name__}.map gave {len(answers)} results for {len(pieces)} pieces"
-            return [(everything, found or Fault("unreachable", text))]
+            return [(everything, found or jobs.Fault("unreachable", text))]
         return list(zip(pieces, answers, strict=True))
 
 
-def backend_of(name: str, executor: object, workers: int | None) -> Backend:
+def backend_of(name: str, executor: object, workers: int | None) -> jobs.Backend:
     """What `executor=` and `workers=` of a registration ask for. Nothing is started before the first call.
 
     Raises ForwardModelError for what is no executor.
@@ -185,7 +174,7 @@ def backend_of(name: str, executor: object, workers: int | None) -> Backend:
             return _dask(name, executor, workers)
         case str() | bytes() | dict():
             raise ForwardModelError(UnknownExecutor(name, repr(executor)))
-    if isinstance(executor, Backend):
+    if isinstance(executor, jobs.Backend):
         return executor
     if hasattr(executor, "scheduler_info") and hasattr(executor, "submit"):
         return _dask(name, executor, workers)
@@ -196,9 +185,9 @@ def backend_of(name: str, executor: object, workers: int | None) -> Backend:
     raise ForwardModelError(UnknownExecutor(name, f"a value of type {type(executor).__name__}"))
 
 
-def _threads(workers: int) -> Backend:
+def _threads(workers: int) -> jobs.Backend:
     return Threads(workers)
 
 
-def _dask(name: str, client: object, workers: int | None) -> Backend:
+def _dask(name: str, client: object, workers: int | None) -> jobs.Backend:
     return DaskCluster(name, client, workers)

@@ -23,24 +23,9 @@ from typing import Any
 import numpy as np
 
 from gpdsl.errors import plural
+from gpdsl.forward import work as jobs
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import CannotTravel, NoWorkers
-from gpdsl.forward.work import (
-    BROKEN,
-    Answer,
-    Backend,
-    Fault,
-    Job,
-    NotPortable,
-    Packed,
-    Pieces,
-    even,
-    limit_waits,
-    packed_function,
-    serve,
-    stops,
-    take,
-)
 
 # One worker process as its parent sees it: how it starts, what it has been given, and how it ends.
 
@@ -64,7 +49,7 @@ class Member:
     ready: bool = False
     pieces: deque[slice] = field(default_factory=deque)
     given: float = 0.0
-    loaded: set[Packed] = field(default_factory=set)
+    loaded: set[jobs.Packed] = field(default_factory=set)
 
     @property
     def row(self) -> int | None:
@@ -72,7 +57,7 @@ class Member:
         row = int(self.clock[0])
         return row if self.pieces and self.pieces[0].start <= row < self.pieces[0].stop else None
 
-    def load(self, function: Packed) -> None:
+    def load(self, function: jobs.Packed) -> None:
         """Have it import another function; it says when it is ready. Raises OSError when it is dead."""
         self.ready, self.born = False, time.monotonic()
         self.loaded.add(function)
@@ -111,7 +96,7 @@ class Member:
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
-def hire(name: str, function: Packed, workers: int) -> Member:
+def hire(name: str, function: jobs.Packed, workers: int) -> Member:
     """Start a worker process, one of so many, without waiting for it.
 
     Raises ForwardModelError in a worker, which has begun to run the script that started it.
@@ -122,11 +107,11 @@ def hire(name: str, function: Packed, workers: int) -> Member:
     ours, theirs = context.Pipe()
     clock = context.RawArray("d", 2)
     details = (theirs, clock, function, (os.cpu_count() or 1) // workers)
-    process = context.Process(target=serve, args=details, daemon=True, name=f"{NAME} {name}")
+    process = context.Process(target=jobs.serve, args=details, daemon=True, name=f"{NAME} {name}")
     with _born_deaf():
         process.start()
     theirs.close()
-    limit_waits(ours, PIPE_SECONDS)
+    jobs.limit_waits(ours, PIPE_SECONDS)
     return Member(process, ours, clock, time.monotonic(), loaded={function})
 
 
@@ -172,16 +157,16 @@ def _end_all(team: list[Member]) -> None:
     team.clear()
 
 
-class Processes(Backend):
+class Processes(jobs.Backend):
     """A pool of so many workers. It ends with this process, or when nothing refers to it any more."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.place = f"in {plural(workers, 'process')}"
         self.team: list[Member] = []
-        self.seconds: dict[Packed, tuple[float, float]] = {}
+        self.seconds: dict[jobs.Packed, tuple[float, float]] = {}
         """How many rows are remembered of a function, and what each took."""
-        self._packed: deque[tuple[object, Packed]] = deque(maxlen=FUNCTIONS)
+        self._packed: deque[tuple[object, jobs.Packed]] = deque(maxlen=FUNCTIONS)
         self._lock = threading.Lock()
         weakref.finalize(self, _end_all, self.team)
 
@@ -189,7 +174,7 @@ class Processes(Backend):
         """End the workers; the next call starts others."""
         _end_all(self.team)
 
-    def run(self, job: Job, arguments: Sequence[np.ndarray]) -> Pieces:
+    def run(self, job: jobs.Job, arguments: Sequence[np.ndarray]) -> jobs.Pieces:
         with self._lock:
             batch = _Batch(self, job, self._pack(job), arguments)
             try:
@@ -198,19 +183,19 @@ class Processes(Backend):
                 for member in [each for each in self.team if each.pieces]:
                     self.dismiss(member)
 
-    def _pack(self, job: Job) -> Packed:
+    def _pack(self, job: jobs.Job) -> jobs.Packed:
         """The function as workers get it: packed once, as long as it is among the last that were called."""
         for function, packed in self._packed:
             if function is job.function:
                 return packed
         try:
-            packed = packed_function(job.function)
-        except NotPortable as problem:
+            packed = jobs.packed_function(job.function)
+        except jobs.NotPortable as problem:
             raise ForwardModelError(CannotTravel(job.name, str(problem))) from problem
         self._packed.append((job.function, packed))
         return packed
 
-    def note(self, function: Packed, rows: int, seconds: float) -> None:
+    def note(self, function: jobs.Packed, rows: int, seconds: float) -> None:
         """Remember what so many rows took, as an average over about the last thousand."""
         known, each = self.seconds.get(function, (0.0, 0.0))
         known *= max(1.0 - rows / REMEMBERED, 0.0)
@@ -225,14 +210,14 @@ class Processes(Backend):
 class _Batch:
     """One batch: pieces that wait, answers, and deaths by row."""
 
-    def __init__(self, pool: Processes, job: Job, function: Packed, arguments: Sequence[np.ndarray]) -> None:
+    def __init__(self, pool: Processes, job: jobs.Job, function: jobs.Packed, arguments: Sequence[np.ndarray]) -> None:
         self.pool = pool
         self.job = job
         self.function = function
         self.arguments = arguments
         self.rows = len(arguments[0])
         self.waiting = deque(self._pieces())
-        self.results: Pieces = []
+        self.results: jobs.Pieces = []
         self.deaths: Counter[int] = Counter()
         self.idle_deaths = 0
         self.stopped = False
@@ -244,10 +229,10 @@ class _Batch:
         """
         workers = self.pool.workers
         if self.job.vectorized:
-            return even(self.rows, workers)
+            return jobs.even(self.rows, workers)
         known = self.pool.seconds.get(self.function, (0.0, FIRST_GUESS))[1]
         first = min(workers, self.rows) if self.function not in self.pool.seconds else 0
-        pieces, row = even(first, first) if first else [], first
+        pieces, row = jobs.even(first, first) if first else [], first
         seconds = max(known, 1e-7)
         least, most = (max(int(limit / seconds), 1) for limit in (LEAST_SECONDS, PIECE_SECONDS))
         while row < self.rows:
@@ -256,7 +241,7 @@ class _Batch:
             row += length
         return pieces
 
-    def finished(self) -> Pieces:
+    def finished(self) -> jobs.Pieces:
         team = self.pool.team
         while not self.stopped and (self.waiting or any(w.pieces for w in team)):
             busy = sum(bool(worker.pieces) for worker in team)
@@ -291,7 +276,7 @@ class _Batch:
                 worker.load(self.function)
                 return
             piece = self.waiting.popleft()
-            work = self.function, piece.start, self.job.vectorized, self.job.stop, take(self.arguments, piece)
+            work = self.function, piece.start, self.job.vectorized, self.job.stop, jobs.take(self.arguments, piece)
             worker.give(piece, work)
         except OSError:  # it is dead, or takes nothing any more
             self._died(worker)
@@ -312,14 +297,14 @@ class _Batch:
         self._take(piece, answer)
 
     def _greeted(self, worker: Member, word: str, text: str) -> None:
-        if word == BROKEN:
+        if word == jobs.BROKEN:
             self.pool.dismiss(worker)
             raise ForwardModelError(CannotTravel(self.job.name, f"in the worker, {text}"))
         worker.ready = True
 
-    def _take(self, piece: slice, answer: Answer) -> None:
+    def _take(self, piece: slice, answer: jobs.Answer) -> None:
         self.results.append((piece, answer))
-        self.stopped = self.stopped or stops(answer, self.job.stop)
+        self.stopped = self.stopped or jobs.stops(answer, self.job.stop)
 
     def _died(self, worker: Member) -> None:
         """Blame the row in work when it has done this before; else put the rows back."""
@@ -333,14 +318,14 @@ class _Batch:
             return
         self.deaths[row] += 1
         if self.deaths[row] == MOST_DEATHS:
-            self._blame(self.waiting.popleft(), row, Fault("died", reason))
+            self._blame(self.waiting.popleft(), row, jobs.Fault("died", reason))
 
     def _left(self, worker: Member) -> None:
         """End a worker; what it had to do waits again, the first piece first."""
         self.pool.dismiss(worker)
         self.waiting.extendleft(reversed(worker.pieces))
 
-    def _blame(self, piece: slice, row: int, fault: Fault) -> None:
+    def _blame(self, piece: slice, row: int, fault: jobs.Fault) -> None:
         """A fault for a row, or for a whole piece of a vectorised function; the other rows of the piece wait again."""
         if self.job.vectorized:
             self._take(piece, fault)
@@ -364,4 +349,4 @@ class _Batch:
         if not worker.pieces:
             raise ForwardModelError(NoWorkers(self.job.name, f"one did not start within {START_SECONDS:.0f} s"))
         piece = self.waiting.popleft()
-        self._blame(piece, piece.start if row is None else row, Fault("timeout", "no answer"))
+        self._blame(piece, piece.start if row is None else row, jobs.Fault("timeout", "no answer"))

@@ -13,15 +13,8 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, block_rows, over_blocks
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.posteriors import features as projections
 from gpdsl.inference.posteriors.family import Family, Linear, Parameters, PerRow, Whitened, information, inverse_root
-from gpdsl.inference.posteriors.features import (
-    Features,
-    RowFeatures,
-    dense_features,
-    factorise,
-    row_features,
-    sparse_features,
-)
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, KernelValues, kernel_values
@@ -54,7 +47,7 @@ class GroupView:
 
     group: Group
     kernel: KernelValues
-    features: Features | RowFeatures
+    features: projections.Features | projections.RowFeatures
 
 
 def views(
@@ -70,14 +63,14 @@ def views(
     for group, functionals in zip(program.groups, inducing, strict=True):
         kernel = kernel_values(program.evaluator, group, parameters)
         if group.per_row:
-            found.append(GroupView(group, kernel, row_features(rows, kernel.scale.dtype)))
+            found.append(GroupView(group, kernel, projections.row_features(rows, kernel.scale.dtype)))
             continue
-        factor = factorise(group, kernel, functionals, jitter)
+        factor = projections.factorise(group, kernel, functionals, jitter)
         if dense:
-            features: Features = dense_features(factor)
+            features: projections.Features = projections.dense_features(factor)
         else:
             at = functionals_at(group, group.readings.all, rows)
-            features = sparse_features(group, kernel, functionals, at, factor, rows.shards)
+            features = projections.sparse_features(group, kernel, functionals, at, factor, rows.shards)
         found.append(GroupView(group, kernel, features))
     return found
 
@@ -240,7 +233,7 @@ def prepared_for(
         parameters, inducing, groups = given
         found, here = [], views(program, parameters, inducing, block.rows, False, jitter)
         for q, view in zip(groups, here, strict=True):
-            if isinstance(view.features, RowFeatures):
+            if isinstance(view.features, projections.RowFeatures):
                 found.append(jnp.zeros(()))
                 continue
             sites = jnp.sinh(q["site"][0]).reshape(view.group.size, -1, count)[..., block.numbers] * block.weight

@@ -10,20 +10,9 @@ from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.lexer import PatternStr
 
+from gpdsl.language.errors import names as wrong
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooManyStatements
-from gpdsl.language.errors.names import (
-    EndsEarly,
-    MissingKeyword,
-    MissingTilde,
-    NeverClosed,
-    NeverOpened,
-    PowerSign,
-    StrangeCharacter,
-    TextNeverClosed,
-    Unexpected,
-    UnknownStatement,
-)
 from gpdsl.language.habits import BLOCK, BLOCKS, FORMS, SIGNS, standardise_habit, word_habit
 from gpdsl.language.habits import KERNELS as HABITS
 from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest, shipped
@@ -95,7 +84,7 @@ class _Splitter:
                     self.piece_line, self.piece_start = self.line + 1, start + 1
                 self.line, self.line_start = self.line + 1, start + 1
             elif mark == "{" and BLOCK.fullmatch(self.text[self.piece_start : start]):
-                return [], [Unexpected(span, "{", "a statement on each line", STATEMENTS["input"], BLOCKS)]
+                return [], [wrong.Unexpected(span, "{", "a statement on each line", STATEMENTS["input"], BLOCKS)]
             elif mark in _PARTNER:
                 self.open.append((mark, span))
                 if len(self.open) == MAX_DEPTH + 1:
@@ -103,7 +92,7 @@ class _Splitter:
             elif mark in ")]}":
                 self._close(mark, span)
             elif mark == '"':
-                self._reject(TextNeverClosed(span))
+                self._reject(wrong.TextNeverClosed(span))
             if len(self.pieces) > MAX_STATEMENTS:
                 place = Span(self.piece_line, 1, self.piece_line, 2)
                 return [], [TooManyStatements(place, MAX_STATEMENTS)]
@@ -119,12 +108,12 @@ class _Splitter:
             bracket, place = self.open.pop()
             line = self.source.number(place.line)
             advice = f"the `{bracket}` of line {line}, column {place.column} is closed by `{_PARTNER[bracket]}`"
-        self._reject(NeverOpened(span, mark, advice))
+        self._reject(wrong.NeverOpened(span, mark, advice))
 
     def _finish(self, end: int) -> None:
         if self.open:
             bracket, span = self.open[-1]
-            self._reject(NeverClosed(span, bracket, _PARTNER[bracket]))
+            self._reject(wrong.NeverClosed(span, bracket, _PARTNER[bracket]))
         text = self.text[self.piece_start : end]
         bare = text.lstrip()
         if bare and not (bare.startswith("#") and "\n" not in bare):
@@ -179,15 +168,15 @@ def misspelt_statement(piece: Piece) -> Mistake | None:
         word, second = match.groups()
         span = _columns(piece, match.start(1), match.end(1))
         if second in DISTRIBUTIONS:
-            return MissingTilde(span, word, second)
+            return wrong.MissingTilde(span, word, second)
         known = ", ".join(f"`{each}`" for each in STATEMENTS)
-        return UnknownStatement(span, word, known, closest(word, STATEMENTS), word_habit(word))
+        return wrong.UnknownStatement(span, word, known, closest(word, STATEMENTS), word_habit(word))
     match = _ASSIGNMENT.match(piece.text)
     if match:
         span = _columns(piece, match.start(1), match.end(1))
         if match.group(2) in DISTRIBUTIONS:
-            return MissingTilde(span, *match.groups())
-        return MissingKeyword(span, match.group(1), _made_by(match.group(1), piece.text[match.end() :]))
+            return wrong.MissingTilde(span, *match.groups())
+        return wrong.MissingKeyword(span, match.group(1), _made_by(match.group(1), piece.text[match.end() :]))
     return None
 
 
@@ -214,20 +203,20 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         if called and called[1] != "Normal":
             alone = piece.text[: called.start()].strip().isidentifier()
             habit = (alone and _made_by("a", piece.text[called.start() :])) or f"write `{called[1]}(...)`"
-            return StrangeCharacter(span, character, f"names have no modules: {habit}")
-        return StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
+            return wrong.StrangeCharacter(span, character, f"names have no modules: {habit}")
+        return wrong.StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
     if not isinstance(problem, UnexpectedToken):
         raise problem
     token = problem.token
     if token == ";":
         span = Span(token.line + piece.line - 1, token.column, token.line + piece.line - 1, token.column + 1)
-        return StrangeCharacter(span, ";", _ADVICE[";"])
+        return wrong.StrangeCharacter(span, ";", _ADVICE[";"])
     expected = _expected(problem.accepts or problem.expected, lark)
     if token.type == "$END":
-        return EndsEarly(_end(piece), expected, form, standardise_habit(piece.text))
+        return wrong.EndsEarly(_end(piece), expected, form, standardise_habit(piece.text))
     line = token.line + piece.line - 1
     if token == "*" and piece.text[: token.start_pos].endswith("*"):
-        return PowerSign(Span(line, token.column - 1, line, token.column + 1))
+        return wrong.PowerSign(Span(line, token.column - 1, line, token.column + 1))
     if token == "then" and "comparison" in expected:
         form = "if f > 0 then 1 else 2"
     if token == "if" and "comparison" not in expected:
@@ -238,15 +227,15 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     declared = _DECLARED.match(piece.text) if token == ":" else None
     if declared:
         habit = f"say first what it is: `param {declared[1]} : {declared[2]}`, `input ...` or `output ...`"
-        return Unexpected(span, ":", expected, form, habit)
+        return wrong.Unexpected(span, ":", expected, form, habit)
     several = _SEVERAL.match(piece.text) if token == "," else None
     if several and several.end() == token.end_pos:
         kind, name = several.groups()
         habit = f"declare one name a line: `{kind} {name} : ...`, and each of the others on a line of its own"
-        return Unexpected(span, ",", expected, form, habit)
+        return wrong.Unexpected(span, ",", expected, form, habit)
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
     habit = standardise_habit(piece.text[: token.start_pos]) or _sign_habit(piece.text, token.start_pos)
-    return Unexpected(span, shown, expected, form, habit)
+    return wrong.Unexpected(span, shown, expected, form, habit)
 
 
 def _sign_habit(text: str, at: int) -> str:

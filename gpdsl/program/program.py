@@ -16,17 +16,7 @@ from gpdsl.data.table import stays_on_disk
 from gpdsl.errors import GpdslError
 from gpdsl.forward import Accounting, ForwardModel
 from gpdsl.language import model as m
-from gpdsl.program.groups import (
-    Group,
-    columns,
-    element_names,
-    fitted_readings,
-    make_groups,
-    predicted_readings,
-    read_again,
-    read_more,
-    reads_of,
-)
+from gpdsl.program import groups as grouping
 from gpdsl.program.kept import Unique, identity
 from gpdsl.program.parameters import Parameters, Prior, make_parameters, prior_of
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, refuse_outside
@@ -42,10 +32,10 @@ from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axi
 
 def read_elsewhere(declarations: m.Declarations, inner: frozenset[str]) -> frozenset[str]:
     """The arguments of latents that a formula reads as well, which may depend on both."""
-    return frozenset(read.name for read in reads_of(declarations)) & inner
+    return frozenset(read.name for read in grouping.reads_of(declarations)) & inner
 
 
-def places_in_order(declarations: m.Declarations, groups: Sequence[Group]) -> tuple[int, ...]:
+def places_in_order(declarations: m.Declarations, groups: Sequence[grouping.Group]) -> tuple[int, ...]:
     """The places of the groups, each after those that its latents take as arguments."""
     depth: dict[str, int] = {}
     for latent in declarations.latents.values():  # in the order of the layers: the checker sees to it
@@ -61,7 +51,7 @@ class Program:
     sizes: Mapping[str, int]
     levels: Mapping[str, tuple]
     translator: Translator
-    groups: tuple[Group, ...]
+    groups: tuple[grouping.Group, ...]
     evaluator: RowEvaluator
     observations: tuple[ObservationTerms, ...]
     parameters: Parameters
@@ -116,8 +106,10 @@ class Program:
         for name in declarations.lets if declarations.externals else ():
             self._translate(name)
         fitted = {name: group.readings for group in self.groups for name in group.names}
-        groups = read_more(self.groups, predicted_readings(self.translator, self.observations, fitted))
-        return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
+        groups = grouping.read_more(
+            self.groups, grouping.predicted_readings(self.translator, self.observations, fitted)
+        )
+        return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, grouping.columns(groups)))
 
     def without_sums(self) -> Program:
         """The same program that reads no sums of readings: their covariances are worked out as such."""
@@ -128,8 +120,8 @@ class Program:
         return self._reading(jointly=True)
 
     def _reading(self, *, jointly: bool) -> Program:
-        groups = read_again(self.groups, jointly=jointly)
-        return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, columns(groups)))
+        groups = grouping.read_again(self.groups, jointly=jointly)
+        return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, grouping.columns(groups)))
 
     def _translate(self, let: str) -> None:
         """Make the opaque calls of a quantity known that no likelihood reads."""
@@ -187,7 +179,7 @@ class Program:
     @property
     def latent_names(self) -> list[str]:
         """What is read of each latent process, in the order of the columns of marginals."""
-        return element_names(self.translator, self.groups)
+        return grouping.element_names(self.translator, self.groups)
 
     @property
     def methods(self) -> set[str]:
@@ -263,10 +255,10 @@ def make_program(
     expected = "sampled" if declarations.fields else expectations
     observations = with_gradients(translator, observation_terms(translator, expected), gradients)
     each = inducing if isinstance(inducing, Mapping) else {}
-    groups = make_groups(translator, fitted_readings(translator, observations), each)
+    groups = grouping.make_groups(translator, grouping.fitted_readings(translator, observations), each)
     parameters = make_parameters(translator, fixed, initial)
     _refuse_jumping_parameters(translator, observations, parameters)
-    evaluator = RowEvaluator(translator, columns(groups))
+    evaluator = RowEvaluator(translator, grouping.columns(groups))
     return Program(
         declarations,
         dict(sizes),

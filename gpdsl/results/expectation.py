@@ -20,17 +20,7 @@ from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.results.integrals import (
-    Each,
-    Moment,
-    expected,
-    integrand_in,
-    is_steep,
-    sampled_mean,
-    separated_mean,
-    separated_variance,
-    without,
-)
+from gpdsl.results import integrals
 from gpdsl.results.logistic import mean_on_host
 from gpdsl.results.series import series_of
 from gpdsl.results.simulations import SETS, Simulations
@@ -222,7 +212,7 @@ def by_factors(
 
 def _factors_of(
     beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], of: str
-) -> tuple[Callable[[], Moment], Callable[[], Moment]] | None:
+) -> tuple[Callable[[], integrals.Moment], Callable[[], integrals.Moment]] | None:
     """What computes the mean and the variance under every component from factors of one latent each."""
     series = series_of(beliefs, expression, keys)
     if series is not None:
@@ -232,8 +222,8 @@ def _factors_of(
     )
     if terms is None:
         return None
-    each: Each = lambda expressions, given: each_component(beliefs, expressions, keys, given)  # noqa: E731
-    return partial(separated_mean, terms, each), partial(separated_variance, terms, each)
+    each: integrals.Each = lambda expressions, given: each_component(beliefs, expressions, keys, given)  # noqa: E731
+    return partial(integrals.separated_mean, terms, each), partial(integrals.separated_variance, terms, each)
 
 
 def products_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[Product, ...] | None:
@@ -265,7 +255,7 @@ def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
         return True
     if not latents or (beliefs.marginals.together and len(latents) > 1):
         return bool(latents)
-    return beliefs.closed(expression, latents) is None and integrand_in(beliefs, expression).kinks is None
+    return beliefs.closed(expression, latents) is None and integrals.integrand_in(beliefs, expression).kinks is None
 
 
 def variance_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[np.ndarray, "rows *keys"]:
@@ -299,8 +289,8 @@ def per_component(
     beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
 ) -> Float[np.ndarray, "K rows *keys"]:
     """Expectation under each mixture component; `given` are symbols that already have values."""
-    if has_external(beliefs.program.translator, without(expression, given)):
-        return np.asarray(sampled_mean(beliefs, expression, keys, given))
+    if has_external(beliefs.program.translator, integrals.without(expression, given)):
+        return np.asarray(integrals.sampled_mean(beliefs, expression, keys, given))
     return each_component(beliefs, (expression,), keys, given)[0]
 
 
@@ -331,7 +321,7 @@ def _compiled(
 ) -> list[Float[np.ndarray, "K rows *keys"]]:
     read = sp.Tuple(*expressions).free_symbols
     symbols = [symbol for symbol in given if symbol in read]  # of those that others read the program knows nothing
-    steep = tuple(is_steep(beliefs, each, keys, given) for each in expressions)
+    steep = tuple(integrals.is_steep(beliefs, each, keys, given) for each in expressions)
     count, beliefs = beliefs.count, beliefs.filled_up
     numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in map(given.__getitem__, symbols)]
     few = FEW_QUICK if all(_is_quick(beliefs, each, given) for each in expressions) else FEW
@@ -339,7 +329,9 @@ def _compiled(
 
         def compute(known: Beliefs, values: list[Array], fine: bool = fine) -> list[Any]:
             table = dict(zip(symbols, values, strict=True))
-            return [expected(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)]
+            return [
+                integrals.expected(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)
+            ]
 
         found = beliefs.compile((tuple(expressions), keys, steep, fine), compute, few)(numbers)
         if all(right is None or bool(right) for _, right in found):
@@ -351,9 +343,9 @@ def _is_quick(beliefs: Beliefs, expression: sp.Expr, given: Iterable[sp.Symbol])
     """Whether it is no average over samples, and of functions that take little time."""
     if beliefs.marginals.together or not all(isinstance(each, QUICK) for each in sp.preorder_traversal(expression)):
         return False
-    latents = latents_in(beliefs.program.translator, without(expression, given))
+    latents = latents_in(beliefs.program.translator, integrals.without(expression, given))
     exact = not latents or beliefs.closed(expression, latents) is not None
-    return exact or integrand_in(beliefs, expression, given).kinks is not None
+    return exact or integrals.integrand_in(beliefs, expression, given).kinks is not None
 
 
 def _filled_up(values: Any, axis: int, count: int, size: int) -> np.ndarray:

@@ -18,19 +18,11 @@ from gpdsl.forward import Usage
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.language.calls import spoken
 from gpdsl.program.cache import in_precision
+from gpdsl.results import draws as drawing
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, of_passes, verify_asked
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.datatree import dataset_of
-from gpdsl.results.draws import (
-    Together,
-    covariances,
-    law_of_output,
-    output_mean,
-    output_quantile,
-    output_variance,
-    row_by_row,
-)
 from gpdsl.results.levels import in_levels, levels_of
 from gpdsl.results.named import check_draws, is_output, names_of, of_output, of_quantity
 from gpdsl.results.nodes import existing, said
@@ -212,12 +204,12 @@ class Prediction(Scored):
 
     def _mean(self, name: str) -> np.ndarray:
         if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, partial(output_mean, self.beliefs))
+            return of_output(self.beliefs, name, partial(drawing.output_mean, self.beliefs))
         return of_quantity(self.beliefs, name, lambda e, keys: existing(self.beliefs, e, keys, ex.mean_of))
 
     def _variance(self, name: str) -> np.ndarray:
         if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, partial(output_variance, self.beliefs))
+            return of_output(self.beliefs, name, partial(drawing.output_variance, self.beliefs))
         return of_quantity(self.beliefs, name, lambda e, keys: existing(self.beliefs, e, keys, ex.variance_of))
 
     @in_precision
@@ -247,7 +239,7 @@ class Prediction(Scored):
         """One quantile; what several have in common is `known` from the first on."""
         known = {} if known is None else known
         if is_output(self.beliefs, name):
-            return of_output(self.beliefs, name, partial(output_quantile, self.beliefs, p, known))
+            return of_output(self.beliefs, name, partial(drawing.output_quantile, self.beliefs, p, known))
         return of_quantity(self.beliefs, name, lambda e, keys: quantile_of(self.beliefs, e, keys, p, known))
 
     def interval(self, name: str, level: float = 0.9) -> np.ndarray:
@@ -278,7 +270,7 @@ class Prediction(Scored):
         if not is_output(self.beliefs, name):
             return of_quantity(self.beliefs, name, lambda e, keys: jnp.asarray(error_of(self.beliefs, e, keys, of)))
         at = self.beliefs
-        return of_output(at, name, lambda o, keys: error_of_law(name, law_of_output(at, o, keys), of))
+        return of_output(at, name, lambda o, keys: error_of_law(name, drawing.law_of_output(at, o, keys), of))
 
     @in_precision
     def sample(self, name: str, count: int, seed: int = 0) -> np.ndarray:
@@ -295,7 +287,7 @@ class Prediction(Scored):
         return in_levels(self.beliefs.program, name, self.standardised.back(name, drawn))
 
     def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
-        return row_by_row(self.beliefs, count, rng).of(name)
+        return drawing.row_by_row(self.beliefs, count, rng).of(name)
 
     @in_precision
     def draws(self, name: str, count: int, seed: int = 0) -> np.ndarray:
@@ -316,7 +308,7 @@ class Prediction(Scored):
 
         Of an output it is that of the next values, noise included. Raises GpdslError for anything else.
         """
-        return self.standardised.covariance(name, covariances(self._together, name))
+        return self.standardised.covariance(name, drawing.covariances(self._together, name))
 
     def over_settings(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
         """`draw(prediction, count, seed)`; where parameters are averaged over, of each of their settings."""
@@ -327,8 +319,8 @@ class Prediction(Scored):
         return draw(self, 1, seed)
 
     @cached_property
-    def _together(self) -> Together:
-        return Together(self.beliefs)
+    def _together(self) -> drawing.Together:
+        return drawing.Together(self.beliefs)
 
     @in_precision
     def probability(self, condition: str, *, draws: int = 4096, seed: int = 0, error: bool = False) -> np.ndarray:

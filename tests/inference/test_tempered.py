@@ -15,9 +15,8 @@ from scipy.stats import laplace, norm
 
 import gpdsl
 from gpdsl.inference.mcmc import engine
-from gpdsl.inference.mcmc.chains import FRESH, Agreement, Chains, Ladder, keys_of, told
+from gpdsl.inference.mcmc.chains import BLOCK, FRESH, Agreement, Chains, Ladder, keys_of, told
 from gpdsl.inference.mcmc.tempered import (
-    BLOCK,
     WIDE,
     Heated,
     _acceptance,
@@ -180,7 +179,7 @@ def test_places_are_exchanged_after_they_have_moved(monkeypatch: pytest.MonkeyPa
     """A draw is of the posterior's own chain; the place that comes to it is where the next draw begins."""
     target, powers, u = Apart(()), np.array([1.0, 0.5, 0.0]), np.array([4.0, 3.9, 3.8])
     tuned = [jnp.ones(3), jnp.ones((3, 1))]
-    monkeypatch.setattr("gpdsl.inference.mcmc.tempered.sampler", lambda: lambda density, **_: Moved(density))
+    monkeypatch.setattr("gpdsl.inference.mcmc.chains.sampler", lambda: lambda density, **_: Moved(density))
     chain = ({"learnt": {"u": jnp.asarray(u)}}, jnp.arange(3)), tuned, keys_of(jax.random.key(0), 1)[0], _turns(0, 1)[0]
     advance = _block(target.problem, (*target.made, BLOCK, (), ""))
     of_all = advance((1.0, {}), jnp.asarray(powers), *jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], chain))

@@ -15,19 +15,11 @@ from gpdsl.data import Data
 from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximise, maximise_off_saddles
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.exact import system as linear
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, near_grid, work
 from gpdsl.inference.exact.parts import falls_apart
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.exact.system import (
-    System,
-    Whitened,
-    functionals,
-    largest_variance,
-    make_system,
-    statement,
-    whitened,
-)
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import quantity
 from gpdsl.inference.posteriors.family import Full
@@ -104,7 +96,7 @@ def some_rows(problem: Problem) -> SomeRows | None:
     rng = np.random.default_rng(problem.options.seed)
     numbers = np.sort(rng.choice(problem.count, problem.count // SHARE, replace=False))
     some = replace(problem, rows=take_rows(problem.rows, numbers), count=len(numbers))
-    system = make_system(some.program, some.rows)
+    system = linear.make_system(some.program, some.rows)
     if system is None or not system.parts:
         return None
     return SomeRows(some, Remembered(evidence_of(some, system), some.parameters))
@@ -185,7 +177,7 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     if options.inducing is None and many and not looked:
         return None
     rows = make_rows(program, data)
-    system = make_system(program, rows)
+    system = linear.make_system(program, rows)
     if system is None or not system.parts:
         return None
     sizes = np.asarray(system.sizes, float)
@@ -195,7 +187,7 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     if options.inducing is None and on_grid is None and (many or not afforded):
         return None
     system = on_grid or system
-    read = functionals(program, rows)
+    read = linear.functionals(program, rows)
     plain = replace(options, inducing=0, batch=0, posterior="full", optimizer="lbfgs")
     choice = decide(plain, data.rows, opaque=False)
     reason = "observations are normal about linear functions of the latents, so that the evidence has a closed form"
@@ -210,7 +202,7 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     return Plan(choice, Layout(Full(), True), read, EXACT)
 
 
-def _on_grid(system: System, rows: Rows, options: Options) -> System | None:
+def _on_grid(system: linear.System, rows: Rows, options: Options) -> linear.System | None:
     """The system as one on a grid, where that costs less and is afforded."""
     found = gridded(system, rows, options.dtype)
     if found is None or found.grid is None or sum(length > 1 for length in found.grid.lengths) < 2:
@@ -225,7 +217,7 @@ class ExactSearch:
     """The parameters of greatest evidence (times their priors), and the exact posterior there."""
 
     def __init__(self, problem: Problem) -> None:
-        system = make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
+        system = linear.make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it
         self.problem, self._posterior = problem, ExactPosterior(problem, system)
         self.evidence = Remembered(evidence_of(problem, system), problem.parameters)
@@ -264,7 +256,7 @@ class ExactProfile:
     """The evidence at any parameters, and the exact posterior there."""
 
     def __init__(self, problem: Problem, _: Result) -> None:
-        system = make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
+        system = linear.make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it
         self.problem, self.system, self.evidence = problem, system, evidence_of(problem, system)
         self._posterior = ExactPosterior(problem, system)
@@ -285,10 +277,10 @@ class ExactProfile:
 class ExactPosterior:
     """The exact posterior at the points of a search; what all of them have in common is found once."""
 
-    def __init__(self, problem: Problem, system: System) -> None:
+    def __init__(self, problem: Problem, system: linear.System) -> None:
         self.problem, self.system = problem, system
-        self._inducing: list[Any] = as_numpy(functionals(problem.program, as_numpy(problem.rows)))
-        self._ended: Callable[..., tuple[list[Whitened], list[Array]]] | None = None
+        self._inducing: list[Any] = as_numpy(linear.functionals(problem.program, as_numpy(problem.rows)))
+        self._ended: Callable[..., tuple[list[linear.Whitened], list[Array]]] | None = None
 
     def __call__(self, outcome: Outcome) -> Result:
         """The result at the best point of a search."""
@@ -301,18 +293,18 @@ class ExactPosterior:
         return Result(point, self._inducing, [], np.ones(1), outcome.value, 0.0, held=held, notes=notes)
 
 
-def _ended(_: Problem, system: System) -> Callable[..., tuple[list[Whitened], list[Array]]]:
+def _ended(_: Problem, system: linear.System) -> Callable[..., tuple[list[linear.Whitened], list[Array]]]:
     """What the posterior is made of, and the largest prior variances of the parts."""
 
-    def ended(at: Learnt, rows: Rows) -> tuple[list[Whitened], list[Array]]:
+    def ended(at: Learnt, rows: Rows) -> tuple[list[linear.Whitened], list[Array]]:
         program = system.program
         numbers, read, parameters = (
-            whitened(system, at, rows)[0],
-            functionals(program, rows),
+            linear.whitened(system, at, rows)[0],
+            linear.functionals(program, rows),
             program.parameters.constrain(at),
         )
         pairs = zip(system.parts, numbers, strict=True)
-        return numbers, [largest_variance(program, p, w.loadings, parameters, read) for p, w in pairs]
+        return numbers, [linear.largest_variance(program, p, w.loadings, parameters, read) for p, w in pairs]
 
     return ended
 
@@ -341,7 +333,7 @@ def explain_exact(
     lines += _matrices(choice)
     lines += ["", "observations, in units of their noise"]
     for observation, noted in zip(program.observations, notes, strict=True):
-        found = statement(program, observation)
+        found = linear.statement(program, observation)
         assert found is not None
         where = f"[{','.join(map(str, observation.positions))}]" if observation.positions else ""
         lines.append(f"  {observation.outputs[0]}{where} ~ {observation.distribution}: {written(found.residual)}")

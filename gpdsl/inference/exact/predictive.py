@@ -31,20 +31,11 @@ from gpdsl.inference.exact.parts import Part, by_level, sets_of
 from gpdsl.inference.exact.posterior import PLACES, Regression, crossed, crossed_by_level, told_by_data, values_first
 from gpdsl.inference.exact.system import signal_covariance
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors import posterior
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Features, prior_variances
 from gpdsl.inference.posteriors.pathwise import PriorDraws, by_column, random_waves, refuse_unsuited
-from gpdsl.inference.posteriors.posterior import (
-    DENSE,
-    ROWS_AT_ONCE,
-    UNLIKE,
-    Arrays,
-    Covariances,
-    Paths,
-    Posterior,
-    Told,
-)
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.inference.warm import Later
 from gpdsl.kernels.functionals import Functionals
@@ -86,7 +77,7 @@ class Conditioned:
 
 
 @dataclass(frozen=True, eq=False)
-class Exact(Posterior):
+class Exact(posterior.Posterior):
     """Held by the data in units of their noise; `inducing` is what the rows of the data read."""
 
     held: Regression
@@ -96,14 +87,14 @@ class Exact(Posterior):
     def suits(program: Program, choice: Choice) -> bool:
         return bool(choice.exact or choice.sets) and not choice.grid
 
-    def stored(self, arrays: Arrays, rows: int, options: Options) -> tuple[tuple[Whitened, ...], Regression]:
-        need(len(self.inducing) == len(self.program.groups), UNLIKE)
+    def stored(self, arrays: posterior.Arrays, rows: int, options: Options) -> tuple[tuple[Whitened, ...], Regression]:
+        need(len(self.inducing) == len(self.program.groups), posterior.UNLIKE)
         held = Regression.from_arrays(arrays)
         held.check(self.program, self.inducing, rows)
         return (), held
 
     def check(self, choice: Choice, options: Options) -> None:
-        need(choice.dense == (choice.inducing == 0), DENSE)
+        need(choice.dense == (choice.inducing == 0), posterior.DENSE)
         kind, parts = "coupled" if self.program.mixing else "full", self.held.parts
         apart = bool(choice.sets) and choice.posterior == "full"
         need(apart or choice.posterior == kind, f"choice: posterior is {shown(choice.posterior)}: expected {kind}")
@@ -163,7 +154,7 @@ class Exact(Posterior):
         parts, groups = self.held.parts, program.groups
         by_row = [part.width * (part.width + program.latents) for part in parts if by_level(part, groups)]
         whole = sum(sum(part.sizes) for part in parts if not by_level(part, groups)) * program.latents
-        return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(whole, *by_row, 1)))
+        return min(posterior.ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(whole, *by_row, 1)))
 
     def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
         """With covariances among all that is read where the program asks for these."""
@@ -206,7 +197,7 @@ class Exact(Posterior):
                 told[own] = told.get(own, 0.0) - jnp.einsum("svcn,svdm->cndm", its, its)  # type: ignore[arg-type]
         return blocks_told(told, seen, left)
 
-    def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
+    def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> posterior.Paths:
         """So many draws of the prior of each group, and B^-1 (z - H g - e) of each part of the observed values."""
         fitted, count, (parameters, (known, read)) = self.program, len(component), self.numbers
         refuse_unsuited(fitted)
@@ -218,7 +209,7 @@ class Exact(Posterior):
             signal = jnp.einsum("scen,dsnc->sden", jnp.asarray(held.loadings), g)
             told = part.values_of(signal.reshape(*signal.shape[:2], -1))
             duals.append(self.dual(number, jnp.asarray(held.z)[:, None] - told - rng.standard_normal(told.shape)))
-        return Paths(partial(self._drawn_at, seed=seed), (parameters, read, known, Conditioned(prior, duals)))
+        return posterior.Paths(partial(self._drawn_at, seed=seed), (parameters, read, known, Conditioned(prior, duals)))
 
     def dual(self, number: int, left: Float[Array, "sets draws values"]) -> Float[Array, "sets values draws"]:
         """B^-1 times something, of one part."""
@@ -229,7 +220,7 @@ class Exact(Posterior):
     def on_host(self) -> bool:
         return all(part.grid is None for part in self.held.parts)
 
-    def told_on_host(self, groups: Sequence[Covariances]) -> Told:
+    def told_on_host(self, groups: Sequence[posterior.Covariances]) -> posterior.Told:
         return told_by_data(groups, self.held)
 
     def multiplications(self, rows: int) -> float:

@@ -15,17 +15,7 @@ from jaxtyping import Array
 from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.lbfgs import looked_at, maximise
 from gpdsl.inference.driver import ALL_DONE, drive
-from gpdsl.inference.expectation_propagation.objective import (
-    LOST,
-    RETRIES,
-    EpMinibatch,
-    Turn,
-    converged,
-    doubts,
-    first_turn,
-    inner_step,
-    optimiser_of,
-)
+from gpdsl.inference.expectation_propagation import objective as ep
 from gpdsl.inference.expectation_propagation.opaque import EpOpaque
 from gpdsl.inference.expectation_propagation.sites import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted, nodes_of
@@ -76,7 +66,7 @@ def fit_ep(problem: Problem) -> Result:
 
 def _at_power(problem: Problem, power: float) -> tuple[Result, str]:
     """The fit at one power, and why to doubt it; empty where its sites have settled."""
-    search: Any = EpOpaque if problem.program.calls else EpMinibatch if problem.choice.batch else EpSearch
+    search: Any = EpOpaque if problem.program.calls else ep.EpMinibatch if problem.choice.batch else EpSearch
     begun = search(problem, tilted_of(problem, power))
     found = drive(problem.monitor, begun)
     impossible = above_certainty(problem, as_arrays(found.parameters, problem.options.dtype), found.elbo)
@@ -107,7 +97,7 @@ class EpSearch:
         """Nats that a finer quadrature changes log Z by."""
         self.finer: EpSearch | None = None
         """The search that goes on with a finer quadrature."""
-        self.turn: Turn | None = None
+        self.turn: ep.Turn | None = None
         """Where sites and parameters move in turn."""
 
     def run(self) -> str:
@@ -127,7 +117,7 @@ class EpSearch:
         """What a user must know of the best point, if anything."""
         if self.finer is not None:
             return self.finer.doubt
-        return doubts(self.best.settled, self.best.stuck, self.problem.count)
+        return ep.doubts(self.best.settled, self.best.stuck, self.problem.count)
 
     def state(self) -> Result:
         """The best point so far."""
@@ -163,7 +153,7 @@ class EpSearch:
     def _outside(self) -> str:
         """L-BFGS over what is learnt; every value is that of a fixed point."""
         problem, point, warm = self.problem, self.best.point, self.start
-        compute = problem.compiled(converged(problem, self.tilted), point, warm, *self.fixed, brief=problem.brief)
+        compute = problem.compiled(ep.converged(problem, self.tilted), point, warm, *self.fixed, brief=problem.brief)
 
         def objective(at: Any) -> tuple[float, Any]:
             nonlocal warm
@@ -198,18 +188,18 @@ class EpSearch:
 
     def _together(self) -> str:
         """A sweep and a step of Adam in turn, until the evidence no longer rises; then sweeps alone."""
-        problem, optimiser, message = self.problem, optimiser_of(self.problem), ALL_DONE
-        self.turn = first_turn(problem, self.best.point, self.start, optimiser)
+        problem, optimiser, message = self.problem, ep.optimiser_of(self.problem), ALL_DONE
+        self.turn = ep.first_turn(problem, self.best.point, self.start, optimiser)
         given = self.turn, *self.fixed
-        step = problem.compiled(inner_step(problem, self.tilted, optimiser), *given, brief=problem.brief)
+        step = problem.compiled(ep.inner_step(problem, self.tilted, optimiser), *given, brief=problem.brief)
         trace: list[float] = []
         lost = 0
         for number in range(1, problem.choice.steps + 1):
             self.turn, value = step(self.turn, *self.fixed)
             if not np.isfinite(float(value)):
                 lost += 1
-                if lost > RETRIES:
-                    message = LOST
+                if lost > ep.RETRIES:
+                    message = ep.LOST
                     break
                 continue
             lost = 0
@@ -225,7 +215,7 @@ class EpSearch:
         """From where sites and parameters moved in turn to the fixed point of the sites there."""
         assert self.turn is not None
         point, sites = self.turn.sound
-        value, _, fixed = jit(converged(self.problem, self.tilted))(point, sites, *self.fixed)
+        value, _, fixed = jit(ep.converged(self.problem, self.tilted))(point, sites, *self.fixed)
         self.turn = None
         self._note(point, fixed, float(value))
 

@@ -16,17 +16,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import minibatches
 from gpdsl.inference.driver import ALL_DONE, STAYED
-from gpdsl.inference.expectation_propagation.sites import (
-    Fixed,
-    Swept,
-    evidence,
-    fixed_point,
-    next_length,
-    relative_change,
-    sweep,
-    units_of,
-    visit_all,
-)
+from gpdsl.inference.expectation_propagation import sites as ep
 from gpdsl.inference.expectation_propagation.tilted import Tilted
 from gpdsl.inference.expectation_propagation.visits import State, added_up, evidence_of, groups_at, several_visits
 from gpdsl.inference.natural.minibatch import settled
@@ -44,7 +34,7 @@ SWEEPS = 500
 """Most sweeps at one set of hyperparameters."""
 
 
-def converged(problem: Problem, tilted: Tilted) -> Callable[..., tuple[Array, Any, Fixed]]:
+def converged(problem: Problem, tilted: Tilted) -> Callable[..., tuple[Array, Any, ep.Fixed]]:
     """Evidence, its gradient and the fixed point, from a warm start, after `SWEEPS` sweeps at most by default."""
     tolerance = max(problem.options.tolerance, 1e-12) * problem.count
 
@@ -57,13 +47,13 @@ def converged(problem: Problem, tilted: Tilted) -> Callable[..., tuple[Array, An
         jitter: Any,
         surrogate: Surrogate | None = None,
         most: Any = None,
-    ) -> tuple[Array, Any, Fixed]:
+    ) -> tuple[Array, Any, ep.Fixed]:
         here, setting = tilted.using(normals, surrogate), setting_of(problem, point, held, rows, jitter)
-        found = fixed_point(here, setting, sites, tolerance, SWEEPS if most is None else most)
+        found = ep.fixed_point(here, setting, sites, tolerance, SWEEPS if most is None else most)
         at = jax.lax.stop_gradient(found.sites)
 
         def value(point: Any) -> Array:
-            return evidence(here, setting_of(problem, point, held, rows, jitter), at)
+            return ep.evidence(here, setting_of(problem, point, held, rows, jitter), at)
 
         known, gradient = jax.value_and_grad(value)(point) if jax.tree.leaves(point) else (value(point), point)
         return known, gradient, found
@@ -103,12 +93,12 @@ def inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransf
     def step(turn: Turn, rows: Any, held: Any, normals: Any, jitter: Any) -> tuple[Turn, Array]:
         here = tilted.using(normals)
 
-        def value(point: Any) -> tuple[Array, tuple[Swept, Array]]:
+        def value(point: Any) -> tuple[Array, tuple[ep.Swept, Array]]:
             setting = setting_of(problem, point, held, rows, jitter)
-            swept = sweep(here, visit_all(here, setting, turn.sites), turn.sites)
+            swept = ep.sweep(here, ep.visit_all(here, setting, turn.sites), turn.sites)
             return swept.evidence + setting.log_prior, (
                 swept,
-                relative_change(swept, turn.sites, units_of(setting, turn.sites)),
+                ep.relative_change(swept, turn.sites, ep.units_of(setting, turn.sites)),
             )
 
         (known, (swept, change)), gradient = jax.value_and_grad(value, has_aux=True)(turn.point)
@@ -119,7 +109,7 @@ def inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransf
             blend(turn.sites, swept.target, turn.length),
             (turn.point, turn.sites),
             memory,
-            next_length(turn.length, change < turn.change),
+            ep.next_length(turn.length, change < turn.change),
             change,
         )
         point, sites = jax.tree.map(lambda a, b: 0.5 * (a + b), (turn.point, turn.sites), turn.sound)

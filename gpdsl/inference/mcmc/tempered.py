@@ -17,23 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gpdsl.inference.mcmc.chains import (
-    BLOCK,
-    Chains,
-    Densities,
-    Density,
-    Differentiable,
-    Ladder,
-    Position,
-    adapted,
-    beginnings,
-    called,
-    certain,
-    gathered,
-    keys_of,
-    sampler,
-    statistics_of,
-)
+from gpdsl.inference.mcmc import chains as drawing
 from gpdsl.inference.problem import Problem
 
 ROUNDS, SHORTEST = 3, 20
@@ -50,47 +34,47 @@ SLIGHT = 1e-3
 
 
 def tempered(
-    target: Differentiable,
+    target: drawing.Differentiable,
     temperatures: int,
     chains: int,
     warm_up: int,
     draws: int,
     seed: int,
     report: Callable[[int, int], None],
-) -> Chains:
+) -> drawing.Chains:
     """`draws` of each of so many chains at b = 1, each beside as many others as there are `temperatures` more.
 
     Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
     """
-    sampler()
+    drawing.sampler()
     each = tuning(warm_up)
     total, done = warming(warm_up) + draws, 0
     report(0, total)
     key, near, warm = jax.random.split(jax.random.key(seed), 3)
     powers = np.linspace(1.0, 0.0, temperatures) ** FIRST
-    one = beginnings(target, chains * temperatures, near)
+    one = drawing.beginnings(target, chains * temperatures, near)
     places = jax.tree.map(lambda leaf: leaf.reshape(chains, temperatures, *leaf.shape[1:]), one)
     data = target.data, target.start["learnt"]
     who = jnp.broadcast_to(jnp.arange(temperatures), (chains, temperatures))
     for number in range(ROUNDS):
-        keys = keys_of(jax.random.fold_in(warm, number), (chains, temperatures))
+        keys = drawing.keys_of(jax.random.fold_in(warm, number), (chains, temperatures))
         places, tuned = _called(target, _tuned, each, data, jnp.asarray(powers), places, keys)
         report(done := done + each, total)
         given = data, jnp.asarray(powers), (places, who), tuned
         keys, turns = _keys(key, number, chains), _turns(0, chains)
-        (places, _), (_, _, _, refused) = _called(target, _block, BLOCK, *given, keys, turns)
-        report(done := done + BLOCK, total)
+        (places, _), (_, _, _, refused) = _called(target, _block, drawing.BLOCK, *given, keys, turns)
+        report(done := done + drawing.BLOCK, total)
         powers = powers if number == ROUNDS - 1 else _even(powers, np.asarray(refused).mean((0, 1)))
     found: list[Any] = []
-    for number in range(-(-draws // BLOCK)):
+    for number in range(-(-draws // drawing.BLOCK)):
         keys = _keys(key, ROUNDS + number, chains)
         given = data, jnp.asarray(powers), (places, who), tuned
-        state, kept = _called(target, _block, BLOCK, *given, keys, _turns(number, chains))
+        state, kept = _called(target, _block, drawing.BLOCK, *given, keys, _turns(number, chains))
         (places, who), found = state, [*found, jax.tree.map(np.asarray, kept)]
-        report(min(done := done + BLOCK, total), total)
-    positions, said, at, refused = gathered(found, draws)
-    ladder = Ladder(powers, refused.mean((0, 1)), sum(map(_arrivals, at)))
-    return Chains(positions, said, ladder=ladder)
+        report(min(done := done + drawing.BLOCK, total), total)
+    positions, said, at, refused = drawing.gathered(found, draws)
+    ladder = drawing.Ladder(powers, refused.mean((0, 1)), sum(map(_arrivals, at)))
+    return drawing.Chains(positions, said, ladder=ladder)
 
 
 def tuning(warm_up: int) -> int:
@@ -100,45 +84,45 @@ def tuning(warm_up: int) -> int:
 
 def warming(warm_up: int) -> int:
     """Draws of each chain before those that count: in each round some that tune its steps, and some with exchanges."""
-    return ROUNDS * (tuning(warm_up) + BLOCK)
+    return ROUNDS * (tuning(warm_up) + drawing.BLOCK)
 
 
 def _keys(key: Array, number: int, chains: int) -> Array:
-    return keys_of(jax.random.fold_in(key, number), chains)
+    return drawing.keys_of(jax.random.fold_in(key, number), chains)
 
 
-def _called(target: Differentiable, make: Callable[..., Any], count: int, *given: Any) -> Any:
-    return called(target, make, (count, target.without_prior), *given)
+def _called(target: drawing.Differentiable, make: Callable[..., Any], count: int, *given: Any) -> Any:
+    return drawing.called(target, make, (count, target.without_prior), *given)
 
 
 def _turns(number: int, chains: int) -> Int[Array, "chains block"]:
     """Which pairs are to exchange in each draw of a block: those of even or of odd places."""
-    return jnp.broadcast_to((number * BLOCK + jnp.arange(BLOCK)) % 2, (chains, BLOCK))
+    return jnp.broadcast_to((number * drawing.BLOCK + jnp.arange(drawing.BLOCK)) % 2, (chains, drawing.BLOCK))
 
 
 @dataclass(frozen=True)
 class Heated:
     """The log density in which the likelihood counts less: base(position) + power * energy(position)."""
 
-    densities: Densities
+    densities: drawing.Densities
     data: Any
-    start: Position
+    start: drawing.Position
     without_prior: tuple[str, ...]
 
-    def energy(self, position: Position) -> Float[Array, ""]:
+    def energy(self, position: drawing.Position) -> Float[Array, ""]:
         """The log likelihood, less what takes the place of priors that are not there; -inf where it is no number."""
-        return certain(self.densities.log_likelihood(position, self.data) - self._instead(position))
+        return drawing.certain(self.densities.log_likelihood(position, self.data) - self._instead(position))
 
-    def at(self, power: Array) -> Density:
+    def at(self, power: Array) -> drawing.Density:
         """The density at one power."""
 
-        def density(position: Position) -> Array:
+        def density(position: drawing.Position) -> Array:
             likely = jnp.where(power > 0, power * self.energy(position), 0.0)
-            return certain(self.densities.log_prior(position, self.data) + self._instead(position) + likely)
+            return drawing.certain(self.densities.log_prior(position, self.data) + self._instead(position) + likely)
 
         return density
 
-    def _instead(self, position: Position) -> Float[Array, ""]:
+    def _instead(self, position: drawing.Position) -> Float[Array, ""]:
         """The log density at b = 0, about where the search has ended, of parameters that have no prior."""
         known = position["learnt"]
         squares = (jnp.sum(((known[name] - self.start[name]) / WIDE) ** 2) for name in self.without_prior)
@@ -153,9 +137,9 @@ def _heated(problem: Problem, context: tuple[Any, ...], data: Any) -> Heated:
 def _tuned(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
     """Where each chain is at each power after some draws that tune its steps, and these."""
 
-    def tuned(data: Any, power: Array, position: Position, key: Array) -> Any:
+    def tuned(data: Any, power: Array, position: drawing.Position, key: Array) -> Any:
         heated = _heated(problem, context, data)
-        state, *found = adapted(heated.at(power), position, jax.random.wrap_key_data(key), context[2])
+        state, *found = drawing.adapted(heated.at(power), position, jax.random.wrap_key_data(key), context[2])
         return state.position, found
 
     return jax.vmap(jax.vmap(tuned, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0))
@@ -167,11 +151,11 @@ def _block(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
     def block(data: Any, powers: Float[Array, " K"], state: Any, tuned: Any, key: Array, turns: Any) -> Any:
         heated = _heated(problem, context, data)
 
-        def move(power: Array, place: Position, tuned: Any, key: Array) -> Any:
+        def move(power: Array, place: drawing.Position, tuned: Any, key: Array) -> Any:
             size, scales = tuned
-            kernel = sampler()(heated.at(power), step_size=size, inverse_mass_matrix=scales)
+            kernel = drawing.sampler()(heated.at(power), step_size=size, inverse_mass_matrix=scales)
             state, info = kernel.step(key, kernel.init(place))
-            return state, statistics_of(state, info, size)
+            return state, drawing.statistics_of(state, info, size)
 
         def step(carry: Any, at: Any) -> Any:
             (places, who), (key, turn) = carry, at

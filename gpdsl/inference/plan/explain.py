@@ -8,13 +8,7 @@ from gpdsl.inference.driver import Plan
 from gpdsl.inference.exact.engine import explain_exact
 from gpdsl.inference.expectation_propagation.engine import explain_sites, explain_tilted
 from gpdsl.inference.expected_log_likelihood import NODES
-from gpdsl.inference.opaque.budget import (
-    has_slopes,
-    is_simulated,
-    planned_evaluations,
-    planned_predictions,
-    predicted_uses,
-)
+from gpdsl.inference.opaque import budget
 from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_parameters
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import cost, held_at_once, joint_size, quantity
@@ -281,9 +275,9 @@ def _method(program: Program, term: Term, choice: Choice, options: Options) -> s
             return f"Gauss–Hermite quadrature, {NODES[count]}{f'^{count}' if count > 1 else ''} nodes"
         case "pathwise":
             return f"sampled, {choice.samples} {SCHEMES[options.sampling]} samples, pathwise gradients"
-    if is_simulated(program, options, choice):
-        what = "values and gradients" if has_slopes(program) else "evaluations"
-        carried = is_quadratic(choice.samples, opaque_reads(program).width, has_slopes(program))
+    if budget.is_simulated(program, options, choice):
+        what = "values and gradients" if budget.has_slopes(program) else "evaluations"
+        carried = is_quadratic(choice.samples, opaque_reads(program).width, budget.has_slopes(program))
         degree = "quadratic" if carried else "linear"
         return f"{degree} surrogates from {choice.samples} {what} a row and round, corrected by what they leave"
     control = CONTROLS[options.control_variate]
@@ -313,9 +307,9 @@ def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> lis
         lines.append(f"  opaque, called in batches between compiled steps: {names}")
         if passed := ", ".join(passed_parameters(program)):
             lines.append(f"    parameters passed to them: {passed}; learnt from values around the current ones")
-        lines.append(f"    evaluations: {planned_evaluations(program, options, choice, rows)}")
-        if predicted_uses(program):
-            lines.append(f"    a prediction: {planned_predictions(program, choice, rows)}")
+        lines.append(f"    evaluations: {budget.planned_evaluations(program, options, choice, rows)}")
+        if budget.predicted_uses(program):
+            lines.append(f"    a prediction: {budget.planned_predictions(program, choice, rows)}")
     return lines
 
 

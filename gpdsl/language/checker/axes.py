@@ -9,16 +9,7 @@ from dataclasses import replace
 from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.scope import SORTS, Place, Scope
-from gpdsl.language.errors.axes import (
-    AmbiguousAxis,
-    BadSubscript,
-    IndexNotBound,
-    NotASize,
-    SubscriptCount,
-    SubscriptOutOfRange,
-    WholeNeeded,
-    WrongIndex,
-)
+from gpdsl.language.errors import axes as wrong
 from gpdsl.language.errors.functionals import NotALabel
 from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.limits import SizeOutOfRange, TooManyElements
@@ -46,7 +37,7 @@ def size_axis(scope: Scope, size: Size) -> m.Axis:
 def free_axis(scope: Scope, letter: Identifier, name: str | None) -> m.Axis:
     """An axis whose size data bind; a declared name, or one much like an index, is a mistake instead."""
     if letter.text in scope.sorts:
-        scope.problems.fail(NotASize(letter.span, letter.text, SORTS[scope.sorts[letter.text]]))
+        scope.problems.fail(wrong.NotASize(letter.span, letter.text, SORTS[scope.sorts[letter.text]]))
     likely = closest(letter.text, scope.indices) if len(letter.text) > 2 else ""
     if likely:
         scope.problems.fail(NotAnIndex(letter.span, letter.text, scope.index_advice(letter.text), likely))
@@ -81,7 +72,7 @@ def check_distinct(scope: Scope, name: str, span: Span, axes: tuple[m.Axis, ...]
     """Axes of one quantity must be told apart by name or size."""
     for position, axis in enumerate(axes):
         if any(m.same_axis(axis, other) for other in axes[:position]):
-            scope.problems.fail(AmbiguousAxis(span, name, axis.describe(), str(axis.size or axis.dimension)))
+            scope.problems.fail(wrong.AmbiguousAxis(span, name, axis.describe(), str(axis.size or axis.dimension)))
 
 
 def unite(left: tuple[m.Axis, ...], right: tuple[m.Axis, ...]) -> tuple[m.Axis, ...]:
@@ -161,7 +152,7 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[m.Axis,
             habit = (
                 f"write one subscript per axis, or none for all; of a plain size, as in {declared}, it may be left out"
             )
-        scope.problems.fail(SubscriptCount(span, text, expected, len(written), habit))
+        scope.problems.fail(wrong.SubscriptCount(span, text, expected, len(written), habit))
     chosen = []
     for subscript, axis in zip(written, axes, strict=False):
         chosen.append(_one(scope, place, name.identifier.text, subscript, axis))
@@ -176,13 +167,13 @@ def _one(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, axi
     _refuse_column(scope, name, subscript, axis)
     index, offset = subscript_parts(scope, subscript)
     if subscript.comparison is not None:
-        scope.problems.fail(BadSubscript(subscript.span))
+        scope.problems.fail(wrong.BadSubscript(subscript.span))
     if index is None:
         if offset < 1 or (axis.size is not None and offset > axis.size):
             why = f"the elements along this axis are 1..{axis.size or axis.dimension}"
             remedy = f"use a number from 1 to {axis.size or axis.dimension}"
             element = f"{name}[{scope.quote(subscript.span).strip('`')}]"
-            scope.problems.fail(SubscriptOutOfRange(subscript.span, name, element, why, remedy))
+            scope.problems.fail(wrong.SubscriptOutOfRange(subscript.span, name, element, why, remedy))
         return m.Fixed(offset)
     _check_index(scope, place, name, index, axis)
     check_shift(scope, place, name, subscript.span, m.IndexValue(index.text, offset))
@@ -196,12 +187,12 @@ def _level(scope: Scope, place: Place, name: str, subscript: syntax.Subscript, a
     if given not in place.levels:
         return None
     if value is not subscript.value or subscript.comparison is not None:
-        scope.problems.fail(BadSubscript(subscript.span))
+        scope.problems.fail(wrong.BadSubscript(subscript.span))
     level = place.levels[given]
     if level is not None and not alike(level, axis):
         own, told = axis.describe(), f"`{given}` is a level of `{level.describe()}` where the kernel is called"
         remedy = f"call it for a latent over `{own}`, or read what is indexed by `{level.describe()}`"
-        scope.problems.fail(WrongIndex(subscript.span, name, own, given, told, remedy))
+        scope.problems.fail(wrong.WrongIndex(subscript.span, name, own, given, told, remedy))
     return m.Level(given)
 
 
@@ -250,7 +241,7 @@ def subscript_parts(scope: Scope, subscript: syntax.Subscript) -> tuple[syntax.I
             right=syntax.Literal(value=int(value)),
         ):
             return _known(scope, index), value if sign == "+" else -value
-    return scope.problems.fail(BadSubscript(subscript.span))
+    return scope.problems.fail(wrong.BadSubscript(subscript.span))
 
 
 def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
@@ -266,7 +257,7 @@ def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier
     used = scope.indices[index.text].axis
     if not m.same_axis(used, axis):
         scope.problems.fail(
-            WrongIndex(
+            wrong.WrongIndex(
                 index.span,
                 name,
                 axis.describe(),
@@ -277,11 +268,11 @@ def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier
         )
     if index.text not in place.bound:
         if place.whole:
-            scope.problems.fail(WholeNeeded(index.span, name))
+            scope.problems.fail(wrong.WholeNeeded(index.span, name))
         remedy = place.left.lacks(used)
         if place.free:
             remedy = f"write `let {place.left.name}[{index.text}] = ...`, or `{name}` without subscripts"
-        scope.problems.fail(IndexNotBound(index.span, index.text, scope.describe_index(index.text), remedy))
+        scope.problems.fail(wrong.IndexNotBound(index.span, index.text, scope.describe_index(index.text), remedy))
 
 
 def _wrong_index_remedy(place: Place, name: str, index: syntax.Identifier, axis: m.Axis) -> str:
@@ -310,7 +301,7 @@ def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: m.
     if offset < 0 and reach.low + offset < 1:
         why = f"`{index}` starts at {reach.low} here"
         remedy = f"restrict it on the left, {_restricted(place, f'{index} > {-offset}')}, and say what the rest is"
-        scope.problems.fail(SubscriptOutOfRange(span, name, shown, why, remedy))
+        scope.problems.fail(wrong.SubscriptOutOfRange(span, name, shown, why, remedy))
     if offset > 0 and (reach.high is None or size is None or reach.high + offset > size):
         end = str(reach.high) if reach.high is not None else f"the size that data give `{index}`"
         limit = f"{index} < {size - offset + 1}" if size is not None else f"{index} > {offset}"
@@ -320,7 +311,7 @@ def check_shift(scope: Scope, place: Place, name: str, span: Span, subscript: m.
             if size is not None
             else f"count backwards instead, with a condition: {condition}"
         )
-        scope.problems.fail(SubscriptOutOfRange(span, name, shown, f"`{index}` goes up to {end} here", remedy))
+        scope.problems.fail(wrong.SubscriptOutOfRange(span, name, shown, f"`{index}` goes up to {end} here", remedy))
 
 
 # A bare size that meets an index of the same size takes its name: `x * h[p]` with `x : real[4]`, `index p in 1..4`.

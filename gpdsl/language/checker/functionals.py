@@ -15,19 +15,8 @@ from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import count, levels_of, read_at_level, recorded, refuse_without_level
 from gpdsl.language.checker.reductions import no_names
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
+from gpdsl.language.errors import functionals
 from gpdsl.language.errors.calls import LatentCalled, WrongArity
-from gpdsl.language.errors.functionals import (
-    FieldInRow,
-    InnerLayer,
-    NotABound,
-    NotADirection,
-    NotALatent,
-    NotAPoint,
-    NotIntegrable,
-    TooRough,
-    WrongColumn,
-    WrongShape,
-)
 from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
 from gpdsl.language.source import Span
 
@@ -203,7 +192,7 @@ def _end(scope: Scope, latent: m.Latent, formula: syntax.Formula) -> str | None:
             )
             if plain and given is not None:
                 what = f"of type {given.kind}"
-        scope.problems.fail(NotABound(formula.span, what, latent.name, suggestion))
+        scope.problems.fail(functionals.NotABound(formula.span, what, latent.name, suggestion))
     return None
 
 
@@ -217,7 +206,7 @@ def _check_integrable(scope: Scope, call: syntax.Call, latent: m.Latent, value: 
         why = f"it is a function of {what}, and an interval has one dimension"
         remedy = "an integral is of a latent of one input without columns, `input x : real` and `latent f(x) ~ ...`"
     if why:
-        scope.problems.fail(NotIntegrable(call.span, latent.name, why, remedy))
+        scope.problems.fail(functionals.NotIntegrable(call.span, latent.name, why, remedy))
 
 
 def _unintegrable(kernel: m.Kernel) -> str:
@@ -251,7 +240,7 @@ def _at_its_points(scope: Scope, place: Place, call: syntax.Call, field: m.Laten
     given = [getattr(getattr(each.value, "identifier", None), "text", None) for each in call.arguments]
     if tuple(given) != field.arguments or any(getattr(each.value, "subscripts", None) for each in call.arguments):
         at = ", ".join(field.arguments)
-        scope.problems.fail(FieldInRow(call.span, field.name, f"its values are those at `{at}`"))
+        scope.problems.fail(functionals.FieldInRow(call.span, field.name, f"its values are those at `{at}`"))
     plain = read(scope, place, syntax.Name(call.span, call.function, None), field.values)
     return recorded(scope, plain)
 
@@ -267,11 +256,11 @@ def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> m.Latent:
         scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))
     latent = scope.latents[name.text]
     if latent.over is not None:
-        scope.problems.fail(FieldInRow(name.span, name.text, "it has values, and no derivatives"))
+        scope.problems.fail(functionals.FieldInRow(name.span, name.text, "it has values, and no derivatives"))
     for argument in latent.arguments:
         if argument not in scope.inputs and argument not in scope.indices:
             what = SORTS.get(scope.sorts.get(argument, ""), "no input")
-            scope.problems.fail(InnerLayer(name.span, name.text, argument, what))
+            scope.problems.fail(functionals.InnerLayer(name.span, name.text, argument, what))
     return latent
 
 
@@ -306,17 +295,17 @@ def _points(scope: Scope, call: syntax.Call, latent: m.Latent) -> tuple[str, ...
 def _point(scope: Scope, latent: m.Latent, own: str, formula: syntax.Formula) -> str:
     wanted = scope.inputs[own]
     if not isinstance(formula, syntax.Name) or formula.subscripts is not None:
-        scope.problems.fail(NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
+        scope.problems.fail(functionals.NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
     name = formula.identifier
     if name.text not in scope.inputs:
         if scope.sort_of(name) == "input":
             scope.problems.give_up()
-        scope.problems.fail(NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
+        scope.problems.fail(functionals.NotAPoint(formula.span, latent.name, own, _typed(wanted.axes)))
     given = scope.inputs[name.text]
     alike = len(given.axes) == len(wanted.axes) and all(map(m.same_axis, given.axes, wanted.axes))
     if not alike:
         shapes = _typed(given.axes), own, _typed(wanted.axes)
-        scope.problems.fail(WrongShape(formula.span, latent.name, name.text, *shapes))
+        scope.problems.fail(functionals.WrongShape(formula.span, latent.name, name.text, *shapes))
     return name.text
 
 
@@ -345,8 +334,10 @@ def _subject(
                 return at_level if isinstance(at_level, m.Read) else read(scope, place, formula, latent.values), latent
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
-                scope.problems.fail(NotALatent(formula.span, what, _known(scope), does, example, remedy))
-    return scope.problems.fail(NotALatent(formula.span, "an expression", _known(scope), does, example, remedy))
+                scope.problems.fail(functionals.NotALatent(formula.span, what, _known(scope), does, example, remedy))
+    return scope.problems.fail(
+        functionals.NotALatent(formula.span, "an expression", _known(scope), does, example, remedy)
+    )
 
 
 def _known(scope: Scope) -> str:
@@ -365,11 +356,11 @@ def _direction(
         shown = " and ".join(f"`{each}`" for each in known)
         column = "[1]" if scope.inputs[known[0]].axes else ""
         example = f"D({latent.name}, {known[0]}{column})"
-        scope.problems.fail(NotADirection(formula.span, latent.name, shown, example))
+        scope.problems.fail(functionals.NotADirection(formula.span, latent.name, shown, example))
     name = formula.identifier.text
     axes = scope.inputs[name].axes
     if not axes and formula.subscripts is not None:
-        scope.problems.fail(WrongColumn(formula.span, name, "real", f"write `D({latent.name}, {name})`"))
+        scope.problems.fail(functionals.WrongColumn(formula.span, name, "real", f"write `D({latent.name}, {name})`"))
     position = arguments.index(name)
     checked = read(scope, replace(place, whole=False), formula, axes)
     match checked.subscripts:
@@ -382,7 +373,7 @@ def _direction(
     remedy = (
         f"choose one: `D({latent.name}, {name}[1])`; or name the columns: `index d in 1..3`, `input {name} : real[d]`"
     )
-    return scope.problems.fail(WrongColumn(formula.span, name, _typed(axes), remedy))
+    return scope.problems.fail(functionals.WrongColumn(formula.span, name, _typed(axes), remedy))
 
 
 def _check_smooth(scope: Scope, call: syntax.Call, latent: m.Latent, directions: Sequence[m.Direction]) -> None:
@@ -391,4 +382,4 @@ def _check_smooth(scope: Scope, call: syntax.Call, latent: m.Latent, directions:
     if found is not None:
         kernel, why, remedy = found
         line = scope.latents[latent.name].kernel.span.line
-        scope.problems.fail(TooRough(call.span, latent.name, kernel, line, why, remedy))
+        scope.problems.fail(functionals.TooRough(call.span, latent.name, kernel, line, why, remedy))

@@ -13,17 +13,10 @@ from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
 from gpdsl.language.distributions import KernelFamily, Parameter, signature
+from gpdsl.language.errors import kernels as wrong
 from gpdsl.language.errors.axes import KernelAxis, SeveralAxes
 from gpdsl.language.errors.calls import NotWhole
 from gpdsl.language.errors.functionals import NoColumnsOfPoints
-from gpdsl.language.errors.kernels import (
-    ArrayNeeded,
-    BadImage,
-    NoInputsHere,
-    NotAnArgument,
-    NotAPlainColumn,
-    OneColumnNeeded,
-)
 from gpdsl.language.source import MAX_AXIS
 from gpdsl.language.vocabulary import KERNELS
 
@@ -82,7 +75,7 @@ def selected(
 ) -> tuple[tuple[m.Expression, ...], Domain]:
     """The expressions of `on = ...`, and the domain of a kernel that sees those."""
     if domain.patches:
-        scope.problems.fail(NoInputsHere(formula.span, domain.patches))
+        scope.problems.fail(wrong.NoInputsHere(formula.span, domain.patches))
     if domain.over is not None:
         scope.problems.fail(NoColumnsOfPoints(formula.span, domain.latent))
     items = formula.items if isinstance(formula, syntax.Array) else (formula,)
@@ -104,7 +97,7 @@ def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain)
         if scope.sorts.get(each.name) not in _KNOWN and each.name not in domain.arguments:
             arguments = ", ".join(f"`{name}`" for name in domain.arguments)
             sort = SORTS[scope.sorts[each.name]]
-            scope.problems.fail(NotAnArgument(each.span, each.name, sort, domain.latent, arguments))
+            scope.problems.fail(wrong.NotAnArgument(each.span, each.name, sort, domain.latent, arguments))
     own = own_axes(checked, domain)
     if len(own) > 1:
         axes = ", ".join(axis.describe() for axis in own)
@@ -205,13 +198,13 @@ def _require_one_column(scope: Scope, call: syntax.Call, on: tuple[m.Expression,
     name = call.function.text
     if domain.input_axis is not None:
         example = _EXAMPLES[name]
-        scope.problems.fail(OneColumnNeeded(call.span, name, domain.describe(), example))
+        scope.problems.fail(wrong.OneColumnNeeded(call.span, name, domain.describe(), example))
     if name == "Coregion":
         sources = on or ()
         for each in sources:
             plain = isinstance(each, m.Read) and all(isinstance(s, m.Fixed) for s in each.subscripts)
             if not plain or scope.sorts.get(getattr(each, "name", "")) not in ("input", "index"):
-                scope.problems.fail(NotAPlainColumn(each.span))
+                scope.problems.fail(wrong.NotAPlainColumn(each.span))
 
 
 def _number(this: _Call, parameter: Parameter, formula: syntax.Formula | None) -> m.Expression:
@@ -269,7 +262,7 @@ def _fit_array(this: _Call, parameter: Parameter, checked: m.Expression) -> None
             expected_words += f", and may have that of the input, `{this.domain.input_axis.describe()}`, after it"
         name = this.family.name
         this.scope.problems.fail(
-            ArrayNeeded(
+            wrong.ArrayNeeded(
                 checked.span,
                 parameter.name,
                 name,
@@ -284,7 +277,7 @@ def _sizes(scope: Scope, call: syntax.Call, parameter: Parameter, formula: synta
     what = f"each size in `{parameter.name}` of `{call.function.text}`"
     if not isinstance(formula, syntax.Array) or len(formula.items) != 2:
         why = f"`{parameter.name}` is a height and a width"
-        scope.problems.fail(BadImage(formula.span, why, f"write `{parameter.name} = [28, 28]`"))
+        scope.problems.fail(wrong.BadImage(formula.span, why, f"write `{parameter.name} = [28, 28]`"))
     return tuple(whole(scope, item, what, 1, MAX_AXIS) for item in formula.items)
 
 
@@ -294,18 +287,18 @@ def _images(this: _Call, sizes: dict[str, tuple[int, ...]], weights: syntax.Form
     (height, width), (rows, columns) = sizes["image"], sizes["patch"]
     if rows > height or columns > width:
         why = f"a patch of {rows} by {columns} is larger than the image of {height} by {width}"
-        scope.problems.fail(BadImage(call.span, why, "choose a patch that fits into the image"))
+        scope.problems.fail(wrong.BadImage(call.span, why, "choose a patch that fits into the image"))
     seen = domain.input_axis.size if domain.input_axis is not None else 1
     if seen is not None and seen != height * width:
         why = f"an image of {height} by {width} has {height * width} pixels, but the input is {domain.describe()}"
         remedy = f"declare `input x : real[{height * width}]`, or select the pixels: `on = x[1..{height * width}]`"
-        scope.problems.fail(BadImage(call.span, why, remedy))
+        scope.problems.fail(wrong.BadImage(call.span, why, remedy))
     count, axis_of_weights = (height - rows + 1) * (width - columns + 1), this.arrays.get("patches")
     if weights is not None and axis_of_weights is not None and axis_of_weights.size != count:
         found = f"an image of {height} by {width} has {count} patches of {rows} by {columns}"
         why = f"{found}, and there are {axis_of_weights.size or axis_of_weights.dimension} weights"
         remedy = f"declare `index p in 1..{count}` and `param w[p] : real = 1`, and write `weights = w`"
-        scope.problems.fail(BadImage(weights.span, why, remedy))
+        scope.problems.fail(wrong.BadImage(weights.span, why, remedy))
     area = rows * columns
     axis = m.Axis(None, size=area) if area > 1 else None
     return replace(domain, input_axis=axis, patches=call.function.text)

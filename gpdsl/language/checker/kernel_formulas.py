@@ -27,18 +27,8 @@ from gpdsl.language.checker.kernel_calls import (
     selected,
 )
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
+from gpdsl.language.errors import kernels as wrong
 from gpdsl.language.errors.axes import KernelAxis
-from gpdsl.language.errors.kernels import (
-    ArrayNeeded,
-    KernelLevels,
-    KernelPoints,
-    LevelNotSeen,
-    MustBePositional,
-    NoInputsHere,
-    RepeatedName,
-    VectorInDistance,
-    WrittenForOneColumn,
-)
 from gpdsl.language.vocabulary import REDUCTIONS
 
 COLUMNS = m.Axis(None, dimension="columns")
@@ -56,15 +46,15 @@ def check_definition(scope: Scope, statement: syntax.KernelStatement) -> None:
     name = statement.name.text
     points, parameters, levels = statement.arguments, statement.parameters, statement.levels
     if not 1 <= len(points) <= 2:
-        scope.problems.fail(KernelPoints(points[-1].span if points else statement.span, name, len(points)))
+        scope.problems.fail(wrong.KernelPoints(points[-1].span if points else statement.span, name, len(points)))
     if len(levels) not in (0, 2):
         scope.problems.fail(
-            KernelLevels(levels[-1].span, name, "1 name" if len(levels) == 1 else f"{len(levels)} names")
+            wrong.KernelLevels(levels[-1].span, name, "1 name" if len(levels) == 1 else f"{len(levels)} names")
         )
     seen: set[str] = set()
     for each in (*levels, *points, *parameters):
         if each.text in seen:
-            scope.problems.fail(RepeatedName(each.span, each.text))
+            scope.problems.fail(wrong.RepeatedName(each.span, each.text))
         seen.add(each.text)
     texts = texts_of(points)
     axis = COLUMNS if len(points) == 2 and _over_columns(statement.value, frozenset(texts)) else None
@@ -87,7 +77,7 @@ def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain)
     signature = f"{name}({', '.join(names)})"
     for argument in call.arguments:
         if argument.name is not None and argument.name.text in (*definition.arguments, *definition.levels):
-            scope.problems.fail(MustBePositional(argument.name.span, name, argument.name.text, signature))
+            scope.problems.fail(wrong.MustBePositional(argument.name.span, name, argument.name.text, signature))
     matched = match_arguments(scope, call, names, signature, required=(), named_only=(ON,))
     on, seen = selected(scope, place, matched[ON], domain) if ON in matched else ((), domain)
     level = None
@@ -122,7 +112,7 @@ def _at_levels(
     """The columns that a call sees with the levels last, the domain of the others, and the axis of the levels."""
     name, (first, _) = definition.name, definition.levels
     if domain.patches:
-        scope.problems.fail(NoInputsHere(call.span, domain.patches))
+        scope.problems.fail(wrong.NoInputsHere(call.span, domain.patches))
     columns = on or tuple(all_elements(call.span, each, argument_axes(scope, each)) for each in domain.arguments)
     levels = [(each, axis) for each in columns if (axis := _level_axis(scope, each)) is not None]
     others = tuple(each for each in columns if all(each is not level for level, _ in levels))
@@ -137,7 +127,7 @@ def _at_levels(
         remedy += f"; with `on`, name it there: `on = [x, {first}]`"
     elif len(levels) > 1:
         seen, remedy = f"several: {shown}", f"say which one: `on = [x, {first}]`"
-    return scope.problems.fail(LevelNotSeen(call.span, name, seen, domain.latent, remedy))
+    return scope.problems.fail(wrong.LevelNotSeen(call.span, name, seen, domain.latent, remedy))
 
 
 def _level_axis(scope: Scope, column: m.Expression) -> m.Axis | None:
@@ -199,7 +189,7 @@ def _fit_array(
         words = f"the axes `{shown}`" if len(expected) > 1 else f"one axis, `{shown}`"
         example = f"param {parameter}[{shown}] : positive"
         name = statement.name.text
-        scope.problems.fail(ArrayNeeded(checked.span, parameter, name, words, describe_axes(own), example))
+        scope.problems.fail(wrong.ArrayNeeded(checked.span, parameter, name, words, describe_axes(own), example))
 
 
 def _same(one: tuple[m.Axis, ...], other: tuple[m.Axis, ...]) -> bool:
@@ -221,7 +211,7 @@ def _fit_number(
         scope.problems.fail(KernelAxis(checked.span, parameter, level.describe(), domain.describe(), one))
     points, columns = statement.arguments, domain.input_axis
     if len(points) == 1 and columns is not None and any(_is_columns(a, columns, domain) for a in checked.axes):
-        scope.problems.fail(VectorInDistance(checked.span, statement.name.text, parameter, points[0].text))
+        scope.problems.fail(wrong.VectorInDistance(checked.span, statement.name.text, parameter, points[0].text))
     fit_argument(scope, checked, domain, vector=len(points) == 2)
 
 
@@ -256,7 +246,7 @@ def _over(
     body = _body(scope, statement, local, axis, level)
     if body.axes:
         point = points[0].text
-        scope.problems.fail(WrittenForOneColumn(call.span, statement.name.text, domain.describe(), point))
+        scope.problems.fail(wrong.WrittenForOneColumn(call.span, statement.name.text, domain.describe(), point))
     return body
 
 

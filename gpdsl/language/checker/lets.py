@@ -12,16 +12,7 @@ from gpdsl.language.checker.build import fact_of, require_axes
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.facts import Fact
 from gpdsl.language.checker.scope import NOTHING, IndexRange, Left, Place, Scope
-from gpdsl.language.errors.axes import (
-    BadRecursion,
-    BadSubscript,
-    CasesMissing,
-    CasesOverlap,
-    IndexUnnamed,
-    SubscriptCount,
-    SubscriptOutOfRange,
-    WrongIndex,
-)
+from gpdsl.language.errors import axes as wrong
 from gpdsl.language.errors.limits import PowerTooLarge, TooManyCases
 from gpdsl.language.errors.names import DeclaredTwice
 from gpdsl.language.source import MAX_AXIS, MAX_CASES, MAX_DEGREE, Span
@@ -47,17 +38,19 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
         subscripts = statement.subscripts or ()
         if len(subscripts) != len(first):
             expected = f"{len(first)} subscripts on line {statements[0].span.line}"
-            scope.problems.fail(SubscriptCount(statement.name.span, statement.name.text, expected, len(subscripts)))
+            scope.problems.fail(
+                wrong.SubscriptCount(statement.name.span, statement.name.text, expected, len(subscripts))
+            )
         for position, subscript in enumerate(subscripts):
             index, shift = subscript_parts(scope, subscript)
             if index is None:
                 continue
             if shift:
-                scope.problems.fail(BadSubscript(subscript.span))
+                scope.problems.fail(wrong.BadSubscript(subscript.span))
             if names[position] not in (None, index.text):
                 remedy = f"write `{statement.name.text}[{names[position]}]` in every case"
                 scope.problems.fail(
-                    WrongIndex(
+                    wrong.WrongIndex(
                         index.span,
                         statement.name.text,
                         names[position] or "",
@@ -69,7 +62,7 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
             names[position] = index.text
     for position, name in enumerate(names):
         if name is None:
-            scope.problems.fail(IndexUnnamed(first[position].span, statements[0].name.text))
+            scope.problems.fail(wrong.IndexUnnamed(first[position].span, statements[0].name.text))
     return tuple(scope.indices[name].axis for name in names if name is not None)
 
 
@@ -90,21 +83,21 @@ def guard_of(scope: Scope, name: str, subscript: syntax.Subscript, axis: m.Axis)
     operator = subscript.comparison or ("all" if index is not None else "==")
     if subscript.comparison is not None:
         if index is None or not isinstance(subscript.against, syntax.Literal):
-            scope.problems.fail(BadSubscript(subscript.span))
+            scope.problems.fail(wrong.BadSubscript(subscript.span))
         number = _limit(scope, subscript)
     guard = m.Guard(axis.name or "", operator, number)
     if not values(guard, axis):
         why = f"no value of `{guard.index}` from 1 to {axis.size or axis.dimension} fits"
         shown = f"{number}" if index is None else f"{guard.index} {operator} {number}"
         advice = "change the condition or remove the case"
-        scope.problems.fail(SubscriptOutOfRange(subscript.span, name, f"{name}[{shown}]", why, advice))
+        scope.problems.fail(wrong.SubscriptOutOfRange(subscript.span, name, f"{name}[{shown}]", why, advice))
     return guard
 
 
 def _limit(scope: Scope, subscript: syntax.Subscript) -> int:
     literal = subscript.against
     if not isinstance(literal, syntax.Literal) or not isinstance(literal.value, int) or literal.value > MAX_AXIS:
-        return scope.problems.fail(BadSubscript(subscript.span))
+        return scope.problems.fail(wrong.BadSubscript(subscript.span))
     return literal.value
 
 
@@ -149,11 +142,11 @@ def check_coverage(scope: Scope, name: str, span: Span, axes: tuple[m.Axis, ...]
     for k, case in enumerate(cases):
         for other in cases[:k]:
             if all(map(meet, case.guards, other.guards, axes)):
-                scope.problems.fail(CasesOverlap(case.span, name, other.span.line))
+                scope.problems.fail(wrong.CasesOverlap(case.span, name, other.span.line))
     boxes = [[frozenset(values(guard, axis)) for guard, axis in zip(case.guards, sized, strict=True)] for case in cases]
     missing = missing_element(boxes, [frozenset(range(1, (axis.size or 1) + 1)) for axis in sized])
     if missing is not None:
-        scope.problems.fail(CasesMissing(span, name, ", ".join(map(str, missing))))
+        scope.problems.fail(wrong.CasesMissing(span, name, ", ".join(map(str, missing))))
 
 
 def missing_element(boxes: list[list[frozenset[int]]], whole: list[frozenset[int]]) -> tuple[int, ...] | None:
@@ -262,7 +255,7 @@ def _check_recursion(
             ),
             own[0][1],
         )
-        scope.problems.fail(BadRecursion(offender.span, statement.name.text))
+        scope.problems.fail(wrong.BadRecursion(offender.span, statement.name.text))
 
 
 def steps(guard: m.Guard, axis: m.Axis, read: m.Read, position: int, sign: int) -> bool:

@@ -10,16 +10,7 @@ from gpdsl.language.errors.base import Mistake, render_plain
 from gpdsl.language.model import Declarations
 from gpdsl.language.source import Source
 from gpdsl.language.vocabulary import DISTRIBUTIONS
-from gpdsl.language.warnings.cautions import (
-    NotKeptInside,
-    ScaleFarFromData,
-    Unobserved,
-    Unused,
-    doubtful_priors,
-    flat,
-    unbounded_priors,
-    value_of,
-)
+from gpdsl.language.warnings import cautions
 from gpdsl.language.warnings.factors import same_thing_twice
 
 # Initial length-scales against the spread of the inputs they belong to.
@@ -54,7 +45,7 @@ def _compared(
             consequence = f"rows look {look}, and the fit may stay there"
             remedy = f"scale the column, or start near it: `param ell : positive = {_rounded(spread)}`"
             place = kernel.arguments["ell"].span if kernel.arguments["ell"].span != kernel.span else kernel.span
-            yield ScaleFarFromData(place, name, f"{own[worst]:g}", _rounded(spread), consequence, remedy)
+            yield cautions.ScaleFarFromData(place, name, f"{own[worst]:g}", _rounded(spread), consequence, remedy)
             return
 
 
@@ -66,9 +57,9 @@ def _rounded(value: float) -> str:
 def _initial(declarations: m.Declarations, expression: m.Expression) -> list[float]:
     if isinstance(expression, m.Read) and expression.name in declarations.params:
         if all(isinstance(each, m.Whole) for each in expression.subscripts):
-            return flat(declarations.params[expression.name].initial)
+            return cautions.flat(declarations.params[expression.name].initial)
         return []
-    value = value_of(declarations, expression)
+    value = cautions.value_of(declarations, expression)
     return [] if value is None else [value]
 
 
@@ -109,7 +100,7 @@ def _outside(declarations: m.Declarations, call: m.DistributionCall) -> Iterator
             continue
         domain, remedy = _DOMAINS[parameter.domain]
         text = _text(declarations, argument)
-        yield NotKeptInside(argument.span, parameter.name, call.name, domain, remedy.format(text))
+        yield cautions.NotKeptInside(argument.span, parameter.name, call.name, domain, remedy.format(text))
 
 
 def _text(declarations: m.Declarations, argument: m.Expression) -> str:
@@ -197,9 +188,9 @@ def unused_names(declarations: m.Declarations) -> Iterator[Mistake]:
             if not declarations.outputs or not declarations.source.is_own(declaration.span):
                 continue  # of a file to be used nobody needs everything
             if name not in read:
-                yield Unused(declaration.span, name, what)
+                yield cautions.Unused(declaration.span, name, what)
             elif table in _LEARNT and name not in from_data and not getattr(declaration, "fixed", False):
-                yield Unobserved(declaration.span, name, *_LEARNT[table])
+                yield cautions.Unobserved(declaration.span, name, *_LEARNT[table])
 
 
 def _declared(declarations: m.Declarations) -> Iterator[tuple[str, m.Declaration]]:
@@ -255,8 +246,8 @@ def find_warnings(declarations: Declarations, spreads: Mapping[str, tuple[float,
         *unused_names(declarations),
         *same_thing_twice(declarations),
         *doubtful_likelihoods(declarations),
-        *doubtful_priors(declarations),
-        *unbounded_priors(declarations),
+        *cautions.doubtful_priors(declarations),
+        *cautions.unbounded_priors(declarations),
         *far_from_data(declarations, spreads or {}),
     ]
     ordered = sorted(found, key=lambda each: (each.span.line, each.span.column, each.code))

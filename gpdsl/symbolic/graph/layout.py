@@ -10,19 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpdsl.symbolic.graph.network import (
-    ROWS,
-    STEP,
-    Box,
-    Network,
-    Node,
-    Strip,
-    boxes_of,
-    label_width,
-    layers_of,
-    ordered_strips,
-    strip_of,
-)
+from gpdsl.symbolic.graph import network as net
 
 # Where the label of a plate stands: in the corner that fewest lines and other labels cross.
 
@@ -32,11 +20,11 @@ Rectangle = tuple[float, float, float, float]
 _HEIGHT, _INSET = 13.0, 8.0
 
 
-def captions(boxes: Sequence[Box], lines: Sequence[Sequence[Point]], taken: Sequence[Rectangle]) -> list[Rectangle]:
+def captions(boxes: Sequence[net.Box], lines: Sequence[Sequence[Point]], taken: Sequence[Rectangle]) -> list[Rectangle]:
     """The rectangle of every label. `lines` are arrows as points, `taken` the rectangles of nodes and their labels."""
     found: list[Rectangle] = []
     for box in boxes:
-        width = label_width(box.plate)
+        width = net.label_width(box.plate)
         edges = [edge for other in boxes if other is not box for edge in _edges(other)]
         places = _corners(box, width)
         crossed = [_crossings(place, [*lines, *edges], [*taken, *found]) for place in places]
@@ -44,7 +32,7 @@ def captions(boxes: Sequence[Box], lines: Sequence[Sequence[Point]], taken: Sequ
     return found
 
 
-def _corners(box: Box, width: float) -> list[Rectangle]:
+def _corners(box: net.Box, width: float) -> list[Rectangle]:
     """Places in order of preference: along the lower border from the right, then along the upper one."""
     right, left = box.right - _INSET - width, box.left + _INSET
     middle = (left + right) / 2
@@ -52,7 +40,7 @@ def _corners(box: Box, width: float) -> list[Rectangle]:
     return [(x, y, x + width, y + _HEIGHT) for y in (low, high) for x in (right, left, middle)]
 
 
-def _edges(box: Box) -> Iterator[list[Point]]:
+def _edges(box: net.Box) -> Iterator[list[Point]]:
     corners = [(box.left, box.top), (box.right, box.top), (box.right, box.bottom), (box.left, box.bottom)]
     for one, two in zip(corners, [*corners[1:], corners[0]], strict=True):
         yield [one, two]
@@ -91,7 +79,7 @@ FARTHEST = 50
 class Placed:
     """A node and its centre; `rx`, `ry` are the halves of its shape. `under`: the label of a mark stands under it."""
 
-    node: Node
+    node: net.Node
     x: float
     y: float
     rx: float
@@ -103,26 +91,26 @@ class Placed:
 class Layout:
     """A drawing: nodes, the points that arrows go through, and the boxes of plates."""
 
-    network: Network
+    network: net.Network
     nodes: dict[str, Placed]
     arrows: tuple[tuple[str, str, tuple[Point, ...]], ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[net.Box, ...]
     captions: tuple[Rectangle, ...]
 
 
-def is_dot(node: Node) -> bool:
+def is_dot(node: net.Node) -> bool:
     """Whether a node is a small mark with its label beside it."""
     return node.kind in {"input", "param", "const"}
 
 
-def halves(node: Node) -> tuple[float, float]:
+def halves(node: net.Node) -> tuple[float, float]:
     """Half the width and height of a node's shape."""
     if is_dot(node):
         return DOT, DOT
     return max(RADIUS, node.label.width * FONT / 2 + 9), RADIUS
 
 
-def _room(node: Node | None) -> float:
+def _room(node: net.Node | None) -> float:
     """Half the width that nothing else may use."""
     if node is None:
         return 4.0
@@ -134,12 +122,12 @@ def _room(node: Node | None) -> float:
 class _Rows:
     """Nodes and invisible nodes by row and strip, with their positions from left to right."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: net.Network) -> None:
         self.network = network
-        layers = layers_of(network)
+        layers = net.layers_of(network)
         self.layer = {key: layers[key] for key in network.nodes}  # in the order of the file, always
-        self.strip = strip_of(network)
-        self.order = ordered_strips(network)
+        self.strip = net.strip_of(network)
+        self.order = net.ordered_strips(network)
         self.rooms = {key: _room(node) for key, node in network.nodes.items()}
         self.paths: dict[tuple[str, str], list[str]] = {}
         self.neighbours: dict[str, list[str]] = {key: [] for key in network.nodes}
@@ -172,8 +160,8 @@ class _Rows:
         """Whether the strip of a node has few enough nodes in a row to let an arrow through."""
         return self.crowds[self.strip[key], layer] < 3
 
-    def _grouped(self) -> dict[tuple[int, Strip], list[str]]:
-        rows: dict[tuple[int, Strip], list[str]] = {}
+    def _grouped(self) -> dict[tuple[int, net.Strip], list[str]]:
+        rows: dict[tuple[int, net.Strip], list[str]] = {}
         for key, layer in self.layer.items():
             rows.setdefault((layer, self.strip[key]), []).append(key)
         return rows
@@ -181,18 +169,18 @@ class _Rows:
     def _width(self, keys: Sequence[str]) -> float:
         return sum(2 * self.rooms[key] for key in keys) + GAP * (len(keys) - 1)
 
-    def _spans(self) -> dict[Strip, tuple[float, float]]:
+    def _spans(self) -> dict[net.Strip, tuple[float, float]]:
         """Left and right end of every strip."""
-        labels = {plate.key: label_width(plate) for plate in self.network.plates}
-        spans: dict[Strip, tuple[float, float]] = {}
+        labels = {plate.key: net.label_width(plate) for plate in self.network.plates}
+        spans: dict[net.Strip, tuple[float, float]] = {}
         left = 0.0
         for strip in self.order:
             widest = max(self._width(keys) for (_, each), keys in self.rows.items() if each == strip)
             width = max(widest, 2 * RADIUS, *(labels[key] for key in strip), 0.0)
             spans[strip] = (left, left + width)
             left += width + STRIP_GAP + 16 * len(strip)
-        if len(spans) == 1 and ROWS in labels:  # the label of the rows stands beside the arrow in the middle
-            spans = {strip: (0.0, max(high, 2 * labels[ROWS] + 24)) for strip, (_, high) in spans.items()}
+        if len(spans) == 1 and net.ROWS in labels:  # the label of the rows stands beside the arrow in the middle
+            spans = {strip: (0.0, max(high, 2 * labels[net.ROWS] + 24)) for strip, (_, high) in spans.items()}
         return spans
 
     def _settle(self) -> None:
@@ -233,7 +221,7 @@ def isotonic(values: Sequence[float]) -> list[float]:
     return [total / count for total, count in pools for _ in range(count)]
 
 
-def lay_out(network: Network) -> Layout:
+def lay_out(network: net.Network) -> Layout:
     """Positions of everything."""
     rows = _Rows(network)
     found = _placed(network, rows, 0.0)
@@ -244,13 +232,13 @@ def lay_out(network: Network) -> Layout:
 def _short(found: Layout) -> float:
     """How much farther down what stands below the rows of data has to be: many plates within theirs make it high."""
     under = [_extent(placed)[1] for placed in found.nodes.values() if placed.under]
-    ends = [box.bottom for box in found.boxes if box.plate.key == ROWS]
-    return max(ends, default=0.0) + STEP - min(under) if under and ends else 0.0
+    ends = [box.bottom for box in found.boxes if box.plate.key == net.ROWS]
+    return max(ends, default=0.0) + net.STEP - min(under) if under and ends else 0.0
 
 
-def _placed(network: Network, rows: _Rows, lower: float) -> Layout:
+def _placed(network: net.Network, rows: _Rows, lower: float) -> Layout:
     """The drawing with what stands below the rows of data so much lower than usual."""
-    band = [rows.layer[key] for key, node in network.nodes.items() if ROWS in node.plates]
+    band = [rows.layer[key] for key, node in network.nodes.items() if net.ROWS in node.plates]
     first, last = min(band, default=0), max(band, default=0)
     height = {
         k: k * ROW_HEIGHT + BAND_GAP * (k >= first) + (BAND_GAP + lower) * (k > last) for k in set(rows.layer.values())
@@ -263,7 +251,7 @@ def _placed(network: Network, rows: _Rows, lower: float) -> Layout:
         (a, b, tuple((rows.x[key], height[rows.layer[key]]) for key in path)) for (a, b), path in rows.paths.items()
     )
     extents = {key: _extent(placed) for key, placed in nodes.items()}
-    boxes = boxes_of(network, extents, rows.order)
+    boxes = net.boxes_of(network, extents, rows.order)
     labels = captions(boxes, [points for _, _, points in arrows], list(extents.values()))
     return Layout(network, nodes, arrows, boxes, tuple(labels))
 
