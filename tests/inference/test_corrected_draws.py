@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpdsl.inference.corrected_draws import EVEN, Around, Drawn, Weighing, _step, resampled
+from gpdsl.inference.corrected_draws import BEYOND, EVEN, Around, Drawn, Weighing, _step, resampled
 from gpdsl.inference.log_joint import Images, LogJoint
 from gpdsl.program.cache import precision
 
@@ -83,3 +83,17 @@ def test_draws_are_kept_as_often_as_their_weights_say() -> None:
     weights = np.array([0.2, 0.0, 0.5, 0.3])
     counts = np.bincount(resampled(weights, 1001, np.random.default_rng(0)), minlength=4)
     assert np.all(np.abs(counts - 1001 * weights) < 1.0) and counts.sum() == 1001
+
+
+def test_few_draws_are_moved_about_as_wide_a_gaussian_as_q_and_many_about_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with precision("float64"):
+        weighing = Weighing(Known(ONE), ONE, 2)
+        monkeypatch.setattr(weighing, "_moved_on", lambda z, mean, root, *_: (mean, root @ root.T / BEYOND**2))
+        mean, spread = weighing._on(around(MEAN, ROOT), jnp.ones((2, 2)), jax.random.key(0))
+        np.testing.assert_allclose(mean, 1.0)
+        np.testing.assert_allclose(spread, 0.5 * np.eye(2))  # two draws that are the same: half of it is that of q
+        many = 0.1 * jax.random.normal(jax.random.key(1), (2000, 2), float)
+        _, spread = weighing._on(around(MEAN, ROOT), many, jax.random.key(0))
+    np.testing.assert_allclose(spread, np.cov(many.T) + 1e-3 * np.eye(2), rtol=2e-3, atol=1e-5)

@@ -270,3 +270,15 @@ def test_a_model_names_its_family() -> None:
         model = gpdsl.compile(SQUARE + f"infer vi: posterior = {posterior}\n")
         assert model.declarations.infer.options["posterior"] == posterior
     assert Layout(parse_family("linear", False), False).family.components == 1
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_pairs_of_diagonal_components_are_as_far_apart_as_their_gaussians_say(rng, dense: bool) -> None:
+    family = parse_family("mixture(3)", dense)
+    q, features = random_parts(family, rng, 2, 4)
+    mean, sd = np.asarray(q["mean"]), np.exp(np.asarray(q["log_sd"]))
+    mean = mean @ np.asarray(features.factor[0]).T if dense else mean
+    for (k, i), gap in np.ndenumerate(family.pairs(q, features)[0]):
+        assert gap == pytest.approx(np.sum((mean[k] - mean[i]) ** 2 / (sd[k] ** 2 + sd[i] ** 2)))
+    logs = [[np.sum(np.log(sd[k] ** 2 + sd[i] ** 2)) for i in range(3)] for k in range(3)]
+    np.testing.assert_allclose(family.pairs(q, features)[1], logs)

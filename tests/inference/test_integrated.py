@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.integrated import Explored
+from gpdsl.inference.integrated import Drawn, Explored
 from gpdsl.inference.log_joint import AT_ONCE, at_places, log_prior, log_volume
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.proposals import generalised_pareto, smoothed
@@ -373,3 +374,21 @@ def test_the_largest_weights_are_quantiles_in_the_middles_of_equal_shares() -> N
     assert k == pytest.approx(shape)
     tail = ratios[79] / ratios[-1] + stats.genpareto.ppf((np.arange(20) + 0.5) / 20, shape, scale=scale)
     np.testing.assert_allclose(np.exp(logs[80:] - logs[79]), np.minimum(tail, 1.0) * ratios[-1] / ratios[79], rtol=1e-9)
+
+
+def test_the_regular_set_stands_alone_where_others_have_found_the_same() -> None:
+    """Its own weights are even then; where the others say that the mean is elsewhere, all points are needed."""
+    density: Any = SimpleNamespace(start=np.zeros(1), values=lambda points: stats.norm.logpdf(points[:, 0]))
+    source: Any = SimpleNamespace(
+        points=lambda uniform: stats.norm.ppf(uniform), log_density=lambda points: stats.norm.logpdf(points[:, 0])
+    )
+    drawn, count = Drawn(density, lambda points: points + 5.0), 1000
+    even = (np.arange(count)[:, None] + 0.5) / count
+    drawn.add(source, even)
+    drawn.add(source, even)
+    weights = np.full(2 * count, 0.5 / count)
+    first, shape, error = drawn.alone(count, weights) or pytest.fail("it is not alone")
+    np.testing.assert_allclose(first, np.repeat([1.0 / count, 0.0], count))
+    assert not shape > 0.0 and error < 0.1
+    above = np.where(drawn.points[:, 0] > 0.0, 1.0 / count, 0.0)
+    assert drawn.alone(count, above) is None

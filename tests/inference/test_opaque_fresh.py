@@ -14,7 +14,7 @@ import gpdsl
 from gpdsl.inference.opaque import simulator
 from gpdsl.inference.opaque.budget import HELD_OUT
 from gpdsl.inference.opaque.evaluations import Batch, Gaussian
-from gpdsl.inference.opaque.stochastic import AVERAGED, WINDOW, Step, StochasticSearch, _settled
+from gpdsl.inference.opaque.stochastic import AVERAGED, WARM_UP, WINDOW, Step, StochasticSearch, _settled
 from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate
 from gpdsl.inference.problem import FRESH_SETS
 from gpdsl.inference.sampling import some_rows_sum_and_error
@@ -190,3 +190,21 @@ def test_a_search_spends_its_steps_and_ends_at_a_mean(monkeypatch: pytest.Monkey
     assert place[0] == pytest.approx((100.0 + np.sum(first + 1 + np.arange(AVERAGED))) / (AVERAGED + 1))
     assert len(weights) == first + AVERAGED and len({key for key, _ in keys}) == len(keys)
     assert [learn for _, learn in keys] == [True] * first + [False] * AVERAGED
+
+
+def test_a_search_that_stands_still_ends_after_twice_its_warm_up() -> None:
+    asked: list[int] = []
+
+    def evaluate(key: object, *, learn: bool) -> Step:
+        asked.append(len(asked))
+        return Step(-3.0, None)  # type: ignore[arg-type]
+
+    nothing: Any = lambda *_: None  # noqa: E731
+    still: Any = SimpleNamespace(
+        **dict.fromkeys(("nothing", "step_to", "fast", "remember"), nothing),
+        **dict.fromkeys(("key", "sites", "units")),
+        evaluate=evaluate,
+        budget=1000,
+    )
+    assert StochasticSearch.accelerated(still).startswith("converged")
+    assert len(asked) == 2 * WARM_UP + 1 > WINDOW

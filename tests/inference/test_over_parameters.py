@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -368,3 +369,19 @@ def test_models_without_latents_have_standard_errors_and_averages(line: dict[str
     assert averaged_over.settings is not None
     np.testing.assert_allclose(averaged_over.settings.sd("W"), sds, rtol=0.1)
     assert "parameters are averaged over" in averaged_over.summary()
+
+
+def test_the_gap_is_the_divergence_of_q_from_the_posterior() -> None:
+    """Of a q that is narrower than the posterior N(0, 1), and less than a quarter of a nat below its evidence."""
+
+    class Known(SimpleNamespace):
+        def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return stats.norm.logpdf(points[:, 0]) - 7.0, -points
+
+    sd = 0.8
+    density: Any = Known(quick=False, samples=2000)
+    (bound, error), gap = over_parameters._assessed(density, Gaussian(np.zeros(1), np.array([sd])), 0)
+    divergence = -np.log(sd) + 0.5 * (sd**2 - 1.0)
+    assert error < 1e-3
+    assert bound == pytest.approx(-7.0 - divergence, abs=5 * error + 1e-3)
+    assert gap.nats == pytest.approx(divergence, abs=2e-3)

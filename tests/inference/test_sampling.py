@@ -19,7 +19,7 @@ from gpdsl.data import bind
 from gpdsl.errors import GpdslError
 from gpdsl.inference.expected_log_likelihood import NODES, expected_log_likelihood, score_gradients
 from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.sampling import SCHEMES, base_normals, shared_normals
+from gpdsl.inference.sampling import CLOSED, RIDGE, SCHEMES, base_normals, least_squares, shared_normals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_program, make_rows
@@ -198,3 +198,11 @@ def test_shared_normals_of_each_component_are_even_on_their_own() -> None:
     opposite = shared_normals(3, 64, 4, 2, "antithetic")
     np.testing.assert_allclose(opposite.mean(axis=0), 0.0, atol=1e-15)
     assert len(np.unique(opposite)) == opposite.size
+
+
+def test_a_regression_without_its_only_point_knows_half_of_what_it_leaves_open_least() -> None:
+    """Where I - H is CLOSED I, (I - H + CLOSED I)^-1 of the residual CLOSED y is half of y."""
+    values, weight = np.array([[[[3.0], [-1.0]]]]), RIDGE * (1.0 / CLOSED - 1.0)
+    coefficients, held_out = least_squares(np.eye(2)[None, None], np.full((1, 1), weight), {"a": values})
+    np.testing.assert_allclose(coefficients["a"], (1.0 - CLOSED) * values[:, 0])
+    np.testing.assert_allclose(held_out["a"], 0.5 * values)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +15,8 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from gpdsl.program.joint import Marginals
-from gpdsl.results.expectation import AS_MANY, ROWS_AT_ONCE, Beliefs, each_component, mean_of
+from gpdsl.results import predictive
+from gpdsl.results.expectation import AS_MANY, MANY, ROUGH, ROWS_AT_ONCE, SAMPLES, Beliefs, each_component, mean_of
 from gpdsl.results.integrals import polynomial_mean
 from tests.inference.problems import problem_of
 
@@ -155,3 +158,34 @@ def test_rows_are_alike_that_have_no_inputs_and_share_their_moments() -> None:
     assert replace(at, rows=nothing, marginals=shared).alike
     assert not replace(at, marginals=shared).alike and not replace(at, rows=nothing).alike
     assert not replace(at, rows=nothing, marginals=shared, simulations=object()).alike  # type: ignore[arg-type]
+
+
+def test_of_more_components_than_many_each_has_few_samples() -> None:
+    one = beliefs()
+    found = [replace(one, weights=np.full(count, 1.0 / count)) for count in (1, MANY, MANY + 1)]
+    assert [each.rough for each in found] == [False, False, True]
+    assert [each.samples for each in found] == [SAMPLES, SAMPLES, ROUGH]
+
+
+@pytest.mark.parametrize(("least", "asked"), [(0, 3), (1, 1)])
+def test_nodes_are_finer_as_long_as_the_next_have_room(monkeypatch: pytest.MonkeyPatch, least: int, asked: int) -> None:
+    """Where the law is steep from node to node: of 2 components, 3 rows and 5 columns."""
+    counts: list[int] = []
+
+    def nodes_of(
+        beliefs: object, leaves: object, keys: object, finer: int, averaged: object
+    ) -> tuple[dict, np.ndarray]:
+        counts.append(finer * predictive.SPREAD_STEPS + 1)
+        return {}, np.full(counts[-1], 1.0 / counts[-1])
+
+    whole = SimpleNamespace(leaves=list, filled=lambda values: None)
+    monkeypatch.setattr(predictive, "collapsed", lambda *_: (whole, None))
+    monkeypatch.setattr(predictive, "nodes_of", nodes_of)
+    monkeypatch.setattr(predictive, "_looked_at", lambda *_: [np.array([0.0, 1.0])])
+    monkeypatch.setattr(predictive, "joint_weights", lambda weights, _: weights)
+    finest = predictive.FINER[1] * predictive.SPREAD_STEPS + 1
+    room = predictive.FINER[1] * (finest if asked == 3 else predictive.SPREAD_STEPS + 1) * 2 * 3 * 5
+    monkeypatch.setattr(predictive, "MOST", room - least)
+    law: Any = SimpleNamespace(beliefs=SimpleNamespace(weights=np.full(2, 0.5), count=3), law=None, keys=(), sizes=(5,))
+    found = predictive.Predictive._average.func(law)
+    assert len(counts) == asked and len(found.weights) == counts[-1]

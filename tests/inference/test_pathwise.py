@@ -1,0 +1,40 @@
+"""Functions drawn from a posterior by bending draws of the prior: what bends them, where covariances have jitter."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import factorise
+from gpdsl.inference.posteriors.pathwise import bent
+from gpdsl.program.cache import precision
+from gpdsl.program.groups import kernel_values
+from tests.inference.problems import problem_of
+
+MODEL = """
+input x : real
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+y ~ Normal(f, 0.5)
+"""
+
+
+def test_what_bends_draws_of_the_prior_is_that_of_independent_normals() -> None:
+    """L'w = v - L^-1 g(Z), where v and L^-1 g(Z) are both standard normal where q is the prior: so is the jitter's
+    share of g(Z)."""
+    count, points, jitter = 400, 6, 4.0  # so much jitter that it shows
+    with precision("float64"):
+        x = 5.0 * np.arange(8.0)
+        problem = problem_of(MODEL, {"x": x, "y": np.sin(x)}, inducing=points)
+        program, parameters = problem.program, problem.program.parameters.constrain(problem.parameters)
+        prior = Whitened(np.zeros((1, 1, points)), np.eye(points)[None, None])
+        given = parameters, [prior], problem.inducing, jitter, np.zeros(count, int), np.random.default_rng(0)
+        (found,) = bent(program, *given, seed=1)
+        (group,) = program.groups
+        factor = factorise(group, kernel_values(program.evaluator, group, parameters), problem.inducing[0], jitter)
+        numbers = np.asarray(jnp.einsum("jab,jas->jbs", factor, found.weights))[0]
+    assert numbers.shape == (points, count)
+    assert np.mean(numbers**2) == pytest.approx(2.0, rel=5 * np.sqrt(2 / numbers.size))
+    assert np.abs(np.mean(numbers)) < 5 * np.sqrt(2 / numbers.size)
