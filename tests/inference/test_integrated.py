@@ -378,11 +378,15 @@ def test_the_largest_weights_are_quantiles_in_the_middles_of_equal_shares() -> N
 
 def test_the_regular_set_stands_alone_where_others_have_found_the_same() -> None:
     """Its own weights are even then; where the others say that the mean is elsewhere, all points are needed."""
-    density: Any = SimpleNamespace(start=np.zeros(1), values=lambda points: stats.norm.logpdf(points[:, 0]))
+    density: Any = SimpleNamespace(
+        start=np.zeros(1),
+        measured=lambda points: (points + 5.0, np.zeros(len(points))),
+        beside=lambda points, volumes: stats.norm.logpdf(points[:, 0]),
+    )
     source: Any = SimpleNamespace(
         points=lambda uniform: stats.norm.ppf(uniform), log_density=lambda points: stats.norm.logpdf(points[:, 0])
     )
-    drawn, count = Drawn(density, lambda points: points + 5.0), 1000
+    drawn, count = Drawn(density, np.ones(1, bool)), 1000
     even = (np.arange(count)[:, None] + 0.5) / count
     drawn.add(source, even)
     drawn.add(source, even)
