@@ -11,7 +11,20 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from gpdsl.cli.hints import CYCLES, Weak, centre, clock_of, cutpoints, if_grades, index_of, lengths, spread
+from gpdsl.cli.hints import (
+    CYCLES,
+    Weak,
+    centre,
+    clock_of,
+    cutpoints,
+    if_grades,
+    index_of,
+    lengths,
+    spread,
+    walk_param,
+    walk_term,
+    walks,
+)
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable
@@ -28,7 +41,7 @@ OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class"
 WHERE_AND_WHEN = ("day", "month", "year", "date", "id", "index", "hour", "week")
 """Columns that are the output only where no other can be."""
 
-PARTS = ("", "_drift", "_trend", "_short", *(f"_{cycle}" for cycle in CYCLES))
+PARTS = ("", "_drift", "_trend", "_short", "_walk", *(f"_{cycle}" for cycle in CYCLES))
 OWN = (
     "f",
     "m",
@@ -207,7 +220,9 @@ def _names(columns: Sequence[str]) -> dict[str, str]:
 def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], asked: dict[str, str]) -> Iterator[str]:
     """The statements. What `asked` has is not found by its name: it is said which column it is."""
     y, numbers = names[target.column], [each for each in used if each.kind == "number"]
-    clocks = {names[each.column]: clock_of(each.values) for each in used if each.kind == "time"}
+    clocks = {
+        names[each.column]: clock_of(each.values, walks(each.values, target)) for each in used if each.kind == "time"
+    }
     texts = {names[each.column]: each for each in used if each.kind == "text"}
     smooth = [each for each in used if each.kind != "text"]
     level = ["f"] if smooth else [] if _several(target) or grades_of(target) else ["m"]
@@ -233,7 +248,10 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], 
     for each, clock in clocks.items():
         yield from clock.params(each, weak)
         terms += clock.terms(each)
-    if numbers:
+    walking = not clocks and len(numbers) == 1 and walks(numbers[0].values, target)
+    if walking:
+        yield walk_param(weak)
+    elif numbers:
         these = "these numbers explain" if len(numbers) > 1 else f"{names[numbers[0].column]} explains"
         yield f"param s2 : positive{weak.variance}    # variance of what {these}"
         each = "a length-scale for each of them: short ones matter most" if len(numbers) > 1 else "its length-scale"
@@ -244,7 +262,10 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], 
     yield from likelihood.params
     yield ""
     on = _on([names[each.column] for each in numbers]) if clocks and numbers else ""
-    terms += [f"s2 * RBF(ell{on})"] if numbers else []
+    if walking:
+        terms.append(walk_term(float(np.ptp(numbers[0].values) / np.std(numbers[0].values)), ""))
+    elif numbers:
+        terms.append(f"s2 * RBF(ell{on})")
     if terms:
         broken = "\n    " if len(terms) > 1 else " "
         kernel = f" +{broken}".join(terms)

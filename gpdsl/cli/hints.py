@@ -70,6 +70,11 @@ class Weak:
         """Of the time in which steady growth comes to 1, of moments that last `span`; it starts at the span."""
         return _start(span) + _log_normal(math.log(3 * span / self.spread), 1.5)
 
+    @property
+    def walk(self) -> str:
+        """Of the variance of a walk, which is ten times as long as what there is, where it goes as far as values do."""
+        return _log_normal(2 * math.log(self.spread) + 1.6, 1.5)
+
     @staticmethod
     def turns(span: float, alone: bool) -> str:
         """Of the time in which a trend turns: seldom as short as few moments, seldom longer than all.
@@ -153,22 +158,27 @@ PASSING = 50
 class Clock:
     """The unit of an input that is a time, and how many it lasts; its cycles with their periods in this unit.
 
-    `gap` is how far moments are apart, none where they are too few to tell what passes from a trend.
+    `gap` is how far moments are apart, none where they are too few to tell what passes from a trend. `walks` says that
+    the output does, along them: then nothing else tells a trend from what passes.
     """
 
     unit: str
     span: float
     cycles: dict[str, float]
     gap: float | None = None
+    walks: bool = False
 
     def params(self, name: str, weak: Weak) -> Iterator[str]:
         """The parameters of a trend, of what passes, and of the cycles."""
         drift, trend = weak.drift(self.span), weak.turns(self.span, alone=self.gap is None)
-        yield f"param ell_drift : positive{drift}    # steady growth: {self.unit}s that change f by 1"
-        what = f"a trend along {name}, and over how many {self.unit}s it turns"
-        yield f"param s2_trend : positive{weak.variance}    # {what}"
-        yield f"param ell_trend : positive{trend}"
-        if self.gap is not None:
+        if self.walks:
+            yield walk_param(weak)
+        else:
+            yield f"param ell_drift : positive{drift}    # steady growth: {self.unit}s that change f by 1"
+            what = f"a trend along {name}, and over how many {self.unit}s it turns"
+            yield f"param s2_trend : positive{weak.variance}    # {what}"
+            yield f"param ell_trend : positive{trend}"
+        if self.gap is not None and not self.walks:
             what = f"what comes and goes, and within how many {self.unit}s"
             yield f"param s2_short : positive{weak.variance}    # {what}"
             yield f"param ell_short : positive{weak.passing(self.gap)}"
@@ -180,11 +190,46 @@ class Clock:
         """The kernels."""
         trend = [f"Linear(ell_drift, on = {name})", f"s2_trend * RBF(ell_trend, on = {name})"]
         trend += [] if self.gap is None else [f"s2_short * Matern32(ell_short, on = {name})"]
+        trend = [walk_term(self.span, f", on = {name}")] if self.walks else trend
         cycles = (f"s2_{c} * Periodic(ell_{c}, {period:g}, on = {name})" for c, period in self.cycles.items())
         return [*trend, *cycles]
 
 
-def clock_of(seconds: Float[np.ndarray, " rows"]) -> Clock:
+def walk_param(weak: Weak) -> str:
+    """The parameter of a walk."""
+    return f"param s2_walk : positive{weak.walk}    # a walk: no step tells of the next; how far it goes"
+
+
+def walk_term(span: float, on: str) -> str:
+    """The kernel of a walk over a span, of which ten are as long as any: it does not come back in what is forecast."""
+    return f"s2_walk * Matern12({float(f'{10 * span:.2g}'):g}{on})"
+
+
+LAG, LEVEL = 10, 10.0
+"""Steps after which a walk is as far as so many independent ones; the variance of values in that of steps."""
+
+
+def walks(places: Float[np.ndarray, " rows"], target: Look) -> bool:
+    """Whether an output moves along places or moments, each of one row, by steps that tell nothing of one another.
+
+    White noise on top of anything makes neighbouring steps opposite, and what is smooth makes them alike.
+    """
+    kind = output_kind(target)
+    if kind not in ("real", "positive", "unit") or len(places) < PASSING or len(np.unique(places)) < len(places):
+        return False
+    ordered = target.values[np.argsort(places)].astype(float)
+    values = ordered if kind == "real" else _scaled(kind, ordered)
+    values = values[~np.isnan(values)]
+    steps = np.diff(values)
+    steps = steps - steps.mean()
+    size, far = np.mean(steps**2), np.std(values[LAG:] - values[:-LAG]) ** 2 / LAG
+    alike = abs(np.mean(steps[1:] * steps[:-1])) * math.sqrt(len(steps)) / max(size, 1e-300)
+    return bool(
+        len(values) >= PASSING and alike < 2.5 and 0.4 * size < far < 2.5 * size and values.var() > LEVEL * size
+    )
+
+
+def clock_of(seconds: Float[np.ndarray, " rows"], walks: bool = False) -> Clock:
     """The unit and the cycles by how far the distinct moments are apart, and how long they last."""
     moments = np.unique(seconds)
     gap, span = float(np.median(np.diff(moments))), float(moments[-1] - moments[0])
@@ -193,4 +238,5 @@ def clock_of(seconds: Float[np.ndarray, " rows"]) -> Clock:
     lengths = {cycle: TIME_UNITS[cycle] for cycle in CYCLES}
     shown = {c: n for c, n in lengths.items() if span >= CYCLES[c] * n and PER_CYCLE * gap <= n}
     cycles = {c: n / TIME_UNITS[unit] for c, n in shown.items()}
-    return Clock(unit, span / TIME_UNITS[unit], cycles, gap / TIME_UNITS[unit] if len(moments) >= PASSING else None)
+    passing = gap / TIME_UNITS[unit] if len(moments) >= PASSING else None
+    return Clock(unit, span / TIME_UNITS[unit], cycles, passing, walks)

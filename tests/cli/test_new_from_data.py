@@ -498,3 +498,59 @@ def test_quotes_in_a_level_do_not_end_the_title() -> None:
     text = draft(read_table({"x": X, "k": pipes}), "q", "k").text
     assert "Is k 8' pipe?" in text or "Is k 6' pipe?" in text
     gpdsl.compile(text)
+
+
+def _walk(seed: int, count: int = 360) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(seed).standard_normal(count))
+
+
+NOISE = np.random.default_rng(3).standard_normal(300)
+STEPS = np.arange(300.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "walking"),
+    [
+        (_walk(0, 300), True),
+        (np.exp(0.1 * _walk(0, 300)), True),  # its logarithm, of which the latent is
+        (_walk(0, 300) + NOISE, False),
+        (10 * np.sin(STEPS / 40) + NOISE, False),
+        (10 * np.sin(STEPS / 40), False),
+        (STEPS + NOISE, False),
+        (np.sin(2 * np.pi * STEPS / 7) + 0.05 * STEPS, False),
+        (NOISE, False),
+        (_walk(0, 40), False),  # too few to tell
+    ],
+)
+def test_a_walk_is_told_by_its_steps(values: np.ndarray, walking: bool) -> None:
+    places = np.arange(len(values))
+    mixed = np.random.default_rng(1).permutation(len(values))
+    days = np.datetime64("2024-01-01") + places
+    for column in (places * 0.5, days):
+        text = draft(read_table({"x": column[mixed], "y": values[mixed]}), "d", "y").text
+        assert ("s2_walk * Matern12(" in text) == walking
+        assert ("s2_trend" in text or "s2 * RBF(ell)" in text) != walking
+        gpdsl.compile(text)
+    twice = {"x": np.repeat(days, 2), "y": np.repeat(values, 2)}
+    assert "s2_walk" not in draft(read_table(twice), "d", "y").text
+
+
+@pytest.mark.parametrize("seeds", [(0,), pytest.param((1, 2, 3, 4, 5, 6, 7), marks=pytest.mark.slow)])
+def test_forecasts_of_walks_are_as_wide_as_these_go(seeds: tuple[int, ...]) -> None:
+    inside = []
+    for seed in seeds:
+        y = _walk(seed)
+        rows = {"t": np.arange(300.0), "y": y[:300]}
+        text = draft(read_table(rows), "d", None).text
+        if "s2_walk" not in text:  # one in eight has steps that look alike by chance
+            continue
+        fit = gpdsl.compile(text).fit(rows, standardise=True)
+        ahead = np.arange(1.0, 61)
+        prediction = fit.predict({"t": 299 + ahead})
+        # the exact forecast, with its steps as they were seen: from the last value on, and as the root of time
+        step = np.std(np.diff(y[:300]))
+        gap = prediction.sd("y") / (step * np.sqrt(ahead))
+        assert np.all((gap[5:] > 0.8) & (gap[5:] < 1.25)) and np.all(abs(prediction.mean("y") - y[299]) < 2 * step)
+        low, high = prediction.interval("y", 0.9)
+        inside.append(np.mean((low < y[300:]) & (y[300:] < high)))
+    assert np.mean(inside) > 0.8 and len(inside) > 0.7 * len(seeds)

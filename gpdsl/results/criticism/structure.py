@@ -84,7 +84,11 @@ def _used(seen: Seen, used: float, spread: str) -> Iterator[Finding]:
         seen.values > FEW and used > FLEXIBLE * seen.values,
         f"{used:.1f} for {plural(seen.values, 'value')}",
         "latents follow single values instead of what they have in common: "
-        + (f"{spread}; or a length-scale is too short" if spread else f"{remedy}spread that the values have"),
+        + (
+            f"{spread}; or a length-scale is too short"
+            if spread
+            else f"{remedy}spread that the values have; nothing is wrong where values have no noise, as those of a walk"
+        ),
     )
 
 
