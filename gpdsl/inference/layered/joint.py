@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -150,6 +150,52 @@ def _passes(
             own = slice(program.groups[place].start, program.groups[place].stop)
             known[..., own] = mean + _around(among, rng)
         yield known, given
+
+
+class Roots(NamedTuple):
+    """What q says of the latents of a group at places together: f = mean + root u + what is left open, u ~ N(0, I).
+
+    The places tell u; what inducing values leave open, with these variances, they do not.
+    """
+
+    columns: slice
+    mean: Float[np.ndarray, "latents rows"]
+    root: Float[np.ndarray, "latents rows M"]
+    left: Float[np.ndarray, "latents rows"]
+
+
+def roots_together(
+    posterior: Posterior, program: Program, rows: Rows, variables: Float[np.ndarray, "rows latents"]
+) -> Iterator[Roots]:
+    """Of every group of latents but row variables, which have these values; no latents are functions of others."""
+    parameters, (q, inducing) = posterior.numbers
+    for place in program.order:
+        group = program.groups[place]
+        if group.per_row:
+            continue
+        key = "roots", program, place
+        if key not in posterior.compiled:
+            posterior.compiled[key] = jit(partial(_roots, program, place, posterior.jitter), brief=True)
+        known = jnp.asarray(variables, posterior.dtype)
+        found = posterior.compiled[key](parameters, inducing, q, rows, known)
+        yield Roots(slice(group.start, group.stop), *(np.asarray(each, float) for each in found))
+
+
+def _roots(
+    program: Program, place: int, jitter: float, parameters: Any, inducing: Any, q: Any, rows: Rows, known: Array
+) -> tuple[Array, Array, Array]:
+    group, inducing = program.groups[place], inducing[place]
+    at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
+    kernel = kernel_values(program.evaluator, group, parameters)
+    prior = prior_means(program.evaluator, [group], parameters, at, row_count(rows), values)
+    points = functionals_at(group, group.readings.all, at)
+    features = sparse_features(group, kernel, inducing, points, factorise(group, kernel, inducing, jitter))
+    mean, _ = q[place].moments(features)
+    root = features.phi @ jnp.asarray(q[place].root)[0]
+    left = prior_variances(group, kernel, points) - jnp.sum(features.phi**2, axis=-1)
+    scale = kernel.scale[:, None]
+    left = scale * jnp.maximum(jnp.broadcast_to(left, root.shape[:2]), 0.0)
+    return jnp.swapaxes(prior, 0, 1) + jnp.sqrt(scale) * mean[0], jnp.sqrt(scale)[..., None] * root, left
 
 
 def _around(

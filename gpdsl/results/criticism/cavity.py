@@ -113,16 +113,29 @@ def _maps(beliefs: Beliefs, at_rows: Posterior) -> Float[np.ndarray, "columns ro
 
 def _slopes(beliefs: Beliefs) -> Marginals:
     """Derivatives of the expected log likelihood in the moments of q."""
+    found: Marginals = jax.grad(lambda q: jnp.sum(_expected(beliefs, q)))(beliefs.marginals)
+    return found
+
+
+def _expected(beliefs: Beliefs, q: Marginals) -> Float[Array, "1 rows"]:
     program = beliefs.program
     normals = None
     if program.sampled:
         normals = base_normals(jax.random.key(beliefs.seed), SAMPLES, 1, beliefs.count, program.latents)
+    return expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals)
 
-    def expected(q: Marginals) -> Array:
-        return jnp.sum(expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals))
 
-    found: Marginals = jax.grad(expected)(beliefs.marginals)
-    return found
+def expected_at(
+    beliefs: Beliefs,
+) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, "rows latents"], Float[np.ndarray, "rows latents"]]:
+    """Expected log likelihoods of rows whose latents are independent, their slopes in the means, and precisions of
+    their sites."""
+
+    def told(known: Beliefs) -> tuple[Array, Marginals]:
+        return _expected(known, known.marginals)[0], _slopes(known)
+
+    expected, slope = beliefs.compile("expected", told)()
+    return np.asarray(expected), np.asarray(slope.mean[0]), -2.0 * np.asarray(slope.variance[0])
 
 
 def _covariances(program: Program, q: Marginals) -> Float[Array, "rows basis basis"]:

@@ -42,7 +42,7 @@ from gpdsl.results.criticism.left_out import (
 )
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
-from gpdsl.results.criticism.through_layers import drawn_densities
+from gpdsl.results.criticism.through_layers import rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import places_drawn, randomised
 from gpdsl.results.summary import STOPPED, estimate, in_data_units, more_points
@@ -152,7 +152,7 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
     some = some_rows(data.rows, THROUGH_LAYERS)
     part = data.take(some)
     seen = observed_rows(part)
-    drawn = drawn_densities(fit, data, some[seen])
+    drawn = rows_left_out(fit, data, some[seen])
     share = float(np.mean(drawn.k > UNTRUSTED)) if len(drawn.k) else 0.0
     said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"  # also where q takes layers for independent
     if share > MANY:

@@ -21,7 +21,8 @@ from gpdsl.inference.posteriors.posterior import Posterior, by_parts
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities
-from gpdsl.results.criticism.through_layers import drawn_densities, reweighted
+from gpdsl.results.criticism.passes import reweighted
+from gpdsl.results.criticism.through_layers import drawn_densities, rows_left_out
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
@@ -208,7 +209,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
 
 def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
     """By weighted draws of functions."""
-    drawn = drawn_densities(fit, bound)
+    drawn = rows_left_out(fit, bound, np.arange(bound.rows))
     seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
     pointwise, itself = (np.where(seen, each - offset, np.nan) for each in (drawn.without, drawn.itself))
     k, one = np.where(seen & np.isfinite(drawn.k), drawn.k, np.nan), np.zeros((1, bound.rows))
@@ -226,8 +227,9 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
     """See `Fit.waic`."""
     bound = fitted_rows(fit, data, "waic")
     if fit.program.inner:
-        drawn = drawn_densities(fit, bound)
-        itself, mean, square = drawn.itself, drawn.densities.mean(axis=0), np.mean(drawn.densities**2, axis=0)
+        drawn = drawn_densities(fit, bound, np.arange(bound.rows))
+        itself = np.logaddexp.reduce(drawn, axis=0) - np.log(len(drawn))
+        mean, square = drawn.mean(axis=0), np.mean(drawn**2, axis=0)
     else:
         itself, mean, square = _of_settings(fit, bound)
     itself = np.where(observed_rows(bound), itself - fit.standardised.log_jacobian(bound.observed), np.nan)

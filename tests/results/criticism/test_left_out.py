@@ -12,7 +12,8 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.proposals import smoothed
 from gpdsl.results.criticism import left_out as module
-from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, reweighted
+from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
+from gpdsl.results.criticism.passes import reweighted
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0, 6, 20))

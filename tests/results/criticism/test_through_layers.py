@@ -10,6 +10,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.results.criticism.at_nodes import Variables, _without
 from gpdsl.results.criticism.findings import _of_both
 from gpdsl.results.criticism.through_layers import drawn_densities
 from gpdsl.results.fit import Fit
@@ -36,18 +37,37 @@ ALONE = ("row w ~ Normal(0, 1)", "x, w", "RBF(ell, on = x) * RBF(1000, on = w)")
 INNER = ("latent h(x) ~ GP(x, 1e-10 * RBF(1))", "h", "RBF(ell)")
 
 
-@pytest.mark.parametrize("layers", [ALONE, pytest.param(INNER, marks=pytest.mark.slow)])
-def test_layers_that_change_nothing_leave_rows_out_as_one_does(layers: tuple[str, str, str]) -> None:
-    exact, fit = _fit("", "x", "RBF(ell)"), _fit(*layers)
+@pytest.mark.parametrize(
+    ("layers", "sd"), [(ALONE, 0.4), pytest.param(ALONE, 0.1, marks=pytest.mark.slow), (INNER, 0.4)]
+)
+def test_layers_that_change_nothing_leave_rows_out_as_one_does(layers: tuple[str, str, str], sd: float) -> None:
+    """By sites, which weights of draws do not reach: with noise of .1 they are 7 nats off in a row."""
+    exact, fit = _fit("", "x", "RBF(ell)", sd), _fit(*layers, sd=sd)
     found, known = fit.loo(DATA, refits=0), exact.loo(DATA)
     assert fit.elbo == pytest.approx(exact.elbo, abs=0.02)
     np.testing.assert_allclose(found.of_itself, known.of_itself, atol=0.05)
-    near = 0.25 if layers is ALONE else 1e-5  # of weighted draws: 0.1; of sites, exact
-    np.testing.assert_allclose(found.pointwise, known.pointwise, atol=near)
-    assert found.elpd == pytest.approx(known.elpd, abs=0.5)
-    np.testing.assert_allclose(found.pit("y"), known.pit("y"), atol=0.06 if layers is ALONE else 0.03)
+    np.testing.assert_allclose(found.pointwise, known.pointwise, atol=2e-3)
+    np.testing.assert_allclose(found.pit("y"), known.pit("y"), atol=0.05)  # of 1024 draws
     assert known.of_itself.sum() - known.elpd > 3  # of which rows left out are to be told apart
-    assert fit.waic(DATA).elpd == pytest.approx(exact.waic(DATA).elpd, abs=0.3)
+    if sd == 0.4:  # else a variance over draws is none
+        assert fit.waic(DATA).elpd == pytest.approx(exact.waic(DATA).elpd, abs=0.3)
+
+
+def test_sites_that_cannot_be_taken_out_leave_rows_to_draws() -> None:
+    fit = _fit(*ALONE, steps=5)
+    bound = fit.bind(DATA, None, outputs=True)
+    every = Variables(fit, bound)
+    root, slope = np.array([[1.0], [0.5]]), np.array([0.3, -0.1])
+    moved = _without(root, slope, np.array([0.4, 0.4]))
+    assert moved is not None
+    left = 1 / (1 - 0.4 * 1.25)  # by hand: u ~ N(-left g, left)
+    np.testing.assert_allclose(moved[0], -root[:, 0] * left * (root[:, 0] @ slope))
+    np.testing.assert_allclose(moved[1], root[:, 0] ** 2 * left)
+    assert _without(root, slope, np.array([0.8, 0.8])) is None  # more than there is
+    by_draws, by_site = every.by_draws(7), every.by_site(7)
+    assert by_site is not None and np.isnan(by_site.numbers[2]) and np.isfinite(by_draws.numbers[2])
+    np.testing.assert_allclose(by_draws.numbers[:2], by_site.numbers[:2], atol=0.1)
+    np.testing.assert_allclose(np.exp(by_draws.log_weights).sum(), 1)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +81,11 @@ def test_nodes_of_the_variables_of_rows_average_over_their_prior(row: str) -> No
     """Over draws of functions densities are what passes through the layers say of a row that has not been seen."""
     fit = _fit(row, "x, h" if "h(" in row else "x, w", "RBF(ell)")
     bound = fit.bind(DATA, None, outputs=True)
-    drawn = drawn_densities(fit, bound).densities
+    drawn = drawn_densities(fit, bound, np.arange(15))
     found, error = np.exp(drawn).mean(axis=0), np.exp(drawn).std(axis=0) / np.sqrt(len(drawn))
     expected = np.exp(fit.log_predictive_density(DATA))
     assert np.max(np.abs(found - expected) / (error + 0.01 * expected)) < 4
-    some = drawn_densities(fit, bound, np.array([3, 11])).densities
+    some = drawn_densities(fit, bound, np.array([3, 11]))
     np.testing.assert_allclose(np.exp(some).mean(axis=0), found[[3, 11]], atol=5 * error[[3, 11]].max())
 
 
