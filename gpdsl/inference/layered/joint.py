@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from gpdsl.errors import GpdslError
 from gpdsl.inference.layered.propagation import Layers
 from gpdsl.inference.posteriors.coupled import MOST, Block, block_of
+from gpdsl.inference.posteriors.family import Roots
 from gpdsl.inference.posteriors.features import (
     factorise,
     of_each_kernel,
@@ -152,22 +153,10 @@ def _passes(
         yield known, given
 
 
-class Roots(NamedTuple):
-    """What q says of the latents of a group at places together: f = mean + root u + what is left open, u ~ N(0, I).
-
-    The places tell u; what inducing values leave open, with these variances, they do not.
-    """
-
-    columns: slice
-    mean: Float[np.ndarray, "latents rows"]
-    root: Float[np.ndarray, "latents rows M"]
-    left: Float[np.ndarray, "latents rows"]
-
-
 def roots_together(
     posterior: Posterior, program: Program, rows: Rows, variables: Float[np.ndarray, "rows latents"]
 ) -> Iterator[Roots]:
-    """Of every group of latents but row variables, which have these values; no latents are functions of others."""
+    """See `Posterior.roots`."""
     parameters, (q, inducing) = posterior.numbers
     for place in program.order:
         group = program.groups[place]

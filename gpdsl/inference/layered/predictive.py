@@ -15,10 +15,11 @@ from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
 from gpdsl.inference.layered.interpolated import column_of, interpolated, points_for
-from gpdsl.inference.layered.joint import composed, covariances, drawn_together, passes_together
+from gpdsl.inference.layered.joint import composed, covariances, drawn_together, passes_together, roots_together
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.coupled import Block
+from gpdsl.inference.posteriors.family import Roots
 from gpdsl.inference.posteriors.features import (
     Features,
     RowFeatures,
@@ -280,6 +281,9 @@ class Layered(Posterior):
         ways.
         """
         return partial(drawn_together, self, program, rows, variables)
+
+    def roots(self, program: Program, rows: Rows, variables: Float[np.ndarray, "rows latents"]) -> Iterator[Roots]:
+        return roots_together(self, program, rows, variables)
 
     def passes_together(
         self, program: Program, rows: Rows, count: int, rng: np.random.Generator

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -291,3 +291,15 @@ def inverse_root(information: Float[Array, "latents M M"]) -> Float[Array, "late
     identity = jnp.eye(information.shape[-1], dtype=information.dtype)
     factor = jnp.linalg.cholesky(identity + information)
     return jax.vmap(lambda f: solve_triangular(f, identity, lower=True, trans=1))(factor)
+
+
+class Roots(NamedTuple):
+    """What q says of the latents of a group at places together: f = mean + root u + what is left open, u ~ N(0, I).
+
+    The places tell u; what inducing values leave open, with these variances, they do not.
+    """
+
+    columns: slice
+    mean: Float[np.ndarray, "latents rows"]
+    root: Float[np.ndarray, "latents rows M"]
+    left: Float[np.ndarray, "latents rows"]

@@ -21,7 +21,7 @@ from scipy.linalg import solve_triangular
 from gpdsl.errors import need
 from gpdsl.inference.bound import views
 from gpdsl.inference.posteriors.coupled import Block, marginals_of, unexplained, verify_size, whitened_blocks
-from gpdsl.inference.posteriors.family import Held, Whitened, parse_family
+from gpdsl.inference.posteriors.family import Held, Roots, Whitened, parse_family
 from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
@@ -316,6 +316,10 @@ class Posterior:
     ) -> Functions | None:
         """Draws of all latents at these rows together, where their covariances do not tell them."""
         return None
+
+    def roots(self, program: Program, rows: Rows, variables: Float[np.ndarray, "rows latents"]) -> Iterator[Roots]:
+        """Of the last latents at these values of row variables that they are functions of; of no others."""
+        return iter(())
 
     def passes_together(
         self, program: Program, rows: Rows, count: int, rng: np.random.Generator

@@ -22,7 +22,6 @@ from scipy.special import log_softmax, logsumexp, softmax
 from scipy.stats import norm, qmc
 
 from gpdsl.data import Data
-from gpdsl.inference.layered.joint import roots_together
 from gpdsl.inference.problem import Monitor, as_arrays, as_numpy
 from gpdsl.inference.proposals import smoothed
 from gpdsl.program.joint import Marginals
@@ -99,7 +98,7 @@ class Variables:
     def by_site(self, row: int) -> One | None:
         """By taking the row's site out of q; None where that is no distribution."""
         same, values, weights = np.full(self.nodes, row), self.at.values[row], self.at.q[row]
-        told = list(roots_together(self.fit.at_rows, self.program, take_rows(self.rows, same), values))
+        told = list(self.fit.at_rows.roots(self.program, take_rows(self.rows, same), values))
         mean, variance = values.copy(), np.zeros_like(values)
         for each in told:
             mean[:, each.columns] = each.mean.T

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import binom, kstest, kstwo
 
 from gpdsl.data import Data, some_rows
@@ -185,30 +185,33 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         low, high = drawn.places[name]
         others = randomised(low, high, np.isfinite(own), 0)
         weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (own.ndim - 1)), own.shape)
-        if np.isfinite(own).any():
-            yield _of_both(name, own[np.isfinite(own)], others[np.isfinite(own) & weighed])
+        known = np.isfinite(own)
+        if known.any():
+            yield _of_both(name, np.where(weighed, others, own)[known], weighed[known])
 
 
-def _of_both(name: str, own: Float[np.ndarray, " values"], others: Float[np.ndarray, " some"]) -> Finding:
-    """Of places of values in what is predicted of them: having been seen themselves, or by all other rows where weights
-    tell that.
+def _of_both(name: str, places: Float[np.ndarray, " values"], weighed: Bool[np.ndarray, " values"]) -> Finding:
+    """Of places of values in what is predicted of them by all other rows, where weights tell that (`weighed`), else
+    by all, themselves included.
 
-    Predictions are too narrow where fewer of `own` lie inside than would of new values. `others` are uniform if the
-    model is right, and whatever the rest of them are moves the distance from that by no more than their share.
+    Predictions are too narrow where fewer lie inside than would of new values: those that were seen lie further in.
+    What is weighed is uniform if the model is right, and whatever the rest would be moves the distance from that by no
+    more than their share.
     """
-    open_share = 1.0 - len(others) / len(own)
-    apart = float(kstest(others, "uniform").statistic) * (1.0 - open_share) - open_share if len(others) else 0.0
-    uneven = float(kstwo.sf(max(apart, 0.0), len(own)))
-    within = [float(np.mean(np.abs(each - 0.5) < 0.45)) if len(each) else np.nan for each in (own, others)]
-    narrow = float(binom.cdf(round(within[0] * len(own)), len(own), 0.9))
-    if narrow <= uneven or not len(others):
-        words, p = "narrow", narrow
-        said = f"90% intervals hold {within[0]:.0%} of its values, which the fit has seen, p of fewer {p:.2g}"
-    else:
-        words, p = "narrow" if within[1] < 0.9 else "wide, or not where the values are", uneven
-        said = f"90% intervals from the other rows hold {within[1]:.0%} of its values, p {p:.2g}"
-    remedy = f"predictions are too {words}: learn the noise, take another likelihood, or a latent more"
-    return Finding(f"calibration of {name}", p, 2 * p < CHANCE, said, remedy)
+    open_share, inside = float(np.mean(~weighed)), float(np.mean(np.abs(places - 0.5) < 0.45))
+    apart = kstest(places[weighed], "uniform").statistic * (1.0 - open_share) - open_share if weighed.any() else 0.0
+    uneven = float(kstwo.sf(max(float(apart), 0.0), len(places)))
+    narrow = float(binom.cdf(round(inside * len(places)), len(places), 0.9))
+    p, words = min(narrow, uneven), "narrow" if inside < 0.9 else "wide, or not where the values are"
+    by = "the other rows" + ", or all where weights do not tell," * bool(open_share)
+    by = by if weighed.any() else "all rows"
+    return Finding(
+        f"calibration of {name}",
+        p,
+        2 * p < CHANCE,
+        f"90% intervals from {by} hold {inside:.0%} of its values, p {p:.2g}",
+        f"predictions are too {words}: learn the noise, take another likelihood, or a latent more",
+    )
 
 
 def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:

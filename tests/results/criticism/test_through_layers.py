@@ -10,6 +10,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.program.cache import precision
 from gpdsl.results.criticism.at_nodes import Variables, _without
 from gpdsl.results.criticism.findings import _of_both
 from gpdsl.results.criticism.through_layers import drawn_densities
@@ -56,7 +57,8 @@ def test_layers_that_change_nothing_leave_rows_out_as_one_does(layers: tuple[str
 def test_sites_that_cannot_be_taken_out_leave_rows_to_draws() -> None:
     fit = _fit(*ALONE, steps=5)
     bound = fit.bind(DATA, None, outputs=True)
-    every = Variables(fit, bound)
+    with precision("float64"):
+        every = Variables(fit, bound)
     root, slope = np.array([[1.0], [0.5]]), np.array([0.3, -0.1])
     moved = _without(root, slope, np.array([0.4, 0.4]))
     assert moved is not None
@@ -64,7 +66,8 @@ def test_sites_that_cannot_be_taken_out_leave_rows_to_draws() -> None:
     np.testing.assert_allclose(moved[0], -root[:, 0] * left * (root[:, 0] @ slope))
     np.testing.assert_allclose(moved[1], root[:, 0] ** 2 * left)
     assert _without(root, slope, np.array([0.8, 0.8])) is None  # more than there is
-    by_draws, by_site = every.by_draws(7), every.by_site(7)
+    with precision("float64"):
+        by_draws, by_site = every.by_draws(7), every.by_site(7)
     assert by_site is not None and np.isnan(by_site.numbers[2]) and np.isfinite(by_draws.numbers[2])
     np.testing.assert_allclose(by_draws.numbers[:2], by_site.numbers[:2], atol=0.1)
     np.testing.assert_allclose(np.exp(by_draws.log_weights).sum(), 1)
@@ -115,13 +118,17 @@ def test_places_by_the_other_rows_tell_what_those_of_seen_rows_cannot() -> None:
     none lies outside. What weights do not tell counts for the model."""
     rng = np.random.default_rng(0)
     peaks = stats.norm.cdf(rng.choice([-1.0, 1.0], 60) + 0.1 * rng.standard_normal(60))
-    told = _of_both("y", peaks, peaks)
-    assert told.doubtful and "not where the values are" in told.remedy and "from the other rows" in told.said
-    assert not _of_both("y", peaks, peaks[:30]).doubtful and not _of_both("y", peaks, peaks[:0]).doubtful
+    every = np.ones(60, bool)
+    told = _of_both("y", peaks, every)
+    assert told.doubtful and "not where the values are" in told.remedy and "from the other rows hold" in told.said
+    half = np.arange(60) < 30
+    assert not _of_both("y", peaks, half).doubtful and not _of_both("y", peaks, ~every).doubtful
     even = rng.uniform(size=60)
-    assert not _of_both("y", even, even).doubtful
-    narrow = np.where(rng.uniform(size=60) < 0.5, 0.01, 0.99)
-    assert "too narrow" in _of_both("y", narrow, narrow[:0]).remedy and _of_both("y", narrow, narrow[:0]).doubtful
+    assert not _of_both("y", even, every).doubtful
+    narrow = np.where(half, even, np.where(even < 0.5, 0.01, 0.99))  # of the rows that weights do not tell of
+    told = _of_both("y", narrow, half)
+    assert told.doubtful and "too narrow" in told.remedy and "or all where weights do not tell" in told.said
+    assert "from all rows hold" in _of_both("y", narrow, ~every).said
 
 
 def test_two_peaks_of_outputs_under_layers_are_found() -> None:
