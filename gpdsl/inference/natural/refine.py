@@ -15,18 +15,8 @@ from gpdsl.inference.ascent.lbfgs import Enough
 from gpdsl.inference.blocks import Draws
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.natural.site_blocks import Stride, newton_target, value_and_target
-from gpdsl.inference.natural.sites import (
-    Setting,
-    Sites,
-    blend,
-    flatten_sites,
-    site_marginals,
-    site_target,
-    site_units,
-    step_lengths,
-    unflatten_sites,
-)
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.problem import Problem
 from gpdsl.program.joint import Marginals, same_latent
@@ -111,8 +101,8 @@ class Progress:
     risen by the tolerance since. `stride` is there where the means are found by Newton's method.
     """
 
-    sites: Sites
-    target: Sites
+    sites: natural.Sites
+    target: natural.Sites
     length: Float[Array, ""]
     stride: Stride | None
     elbo: Float[Array, ""]
@@ -127,8 +117,8 @@ class Progress:
 
 
 def refine(
-    setting: Setting,
-    sites: Sites,
+    setting: natural.Setting,
+    sites: natural.Sites,
     normals: Array | Draws | None,
     tolerance: float,
     iterations: Array | int,
@@ -146,13 +136,13 @@ def refine(
     evaluate: Evaluate
     if size:
 
-        def evaluate(sites: Sites, stride: Stride | None) -> Seen:
+        def evaluate(sites: natural.Sites, stride: Stride | None) -> Seen:
             return *value_and_target(setting, sites, size, normals), None
 
     else:
         assert not isinstance(normals, Draws)
         evaluate = _evaluator(setting, seen, normals, coupling, surrogate)
-    units = site_units(seen, sites)
+    units = natural.site_units(seen, sites)
 
     def advance(p: Progress) -> Progress:
         trial = next_trial(p, units)
@@ -162,7 +152,7 @@ def refine(
     return jax.lax.while_loop(lambda p: ~p.done & (p.iterations < iterations), advance, start)
 
 
-def before_any(sites: Sites, stride: Stride | None = None) -> Progress:
+def before_any(sites: natural.Sites, stride: Stride | None = None) -> Progress:
     """Before the first iteration."""
     dtype = sites.linear.dtype
     return Progress(
@@ -182,15 +172,15 @@ def before_any(sites: Sites, stride: Stride | None = None) -> Progress:
     )
 
 
-Seen = tuple[Array, Sites, Array, Array | None]
+Seen = tuple[Array, natural.Sites, Array, Array | None]
 """The bound at some sites, the target of a full step from there, its length, and the bend of shorter Newton steps."""
 
-Evaluate = Callable[[Sites, Stride | None], Seen]
+Evaluate = Callable[[natural.Sites, Stride | None], Seen]
 """What is seen at given sites."""
 
 
 def _evaluator(
-    setting: Setting,
+    setting: natural.Setting,
     seen: Sequence[GroupView],
     normals: Array | None,
     coupling: Array | float,
@@ -202,12 +192,12 @@ def _evaluator(
     def expected(q: Marginals) -> Array:
         return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, surrogate))
 
-    def evaluate(sites: Sites, stride: Stride | None) -> Seen:
-        q, divergence, posteriors = site_marginals(program, parameters, rows, seen, sites)
+    def evaluate(sites: natural.Sites, stride: Stride | None) -> Seen:
+        q, divergence, posteriors = natural.site_marginals(program, parameters, rows, seen, sites)
         value, gradient = jax.value_and_grad(expected)(q)
-        target = site_target(q, gradient, coupling * (1.0 - within) + within)
+        target = natural.site_target(q, gradient, coupling * (1.0 - within) + within)
         if stride is None:
-            return value - divergence, target, jnp.sum(step_lengths(q, sites, target)), None
+            return value - divergence, target, jnp.sum(natural.step_lengths(q, sites, target)), None
 
         def slope(mean: Array) -> Array:
             return jax.grad(expected)(replace(q, mean=mean[None])).mean[0]
@@ -218,24 +208,24 @@ def _evaluator(
     return evaluate
 
 
-def next_trial(p: Progress, units: Sites) -> Sites:
+def next_trial(p: Progress, units: natural.Sites) -> natural.Sites:
     """The sites to look at next."""
-    here = flatten_sites(p.sites, units)
-    residual = flatten_sites(p.target, units) - here
-    fast = unflatten_sites(propose(p.memory, here, residual), units, p.sites)
-    plain = blend(p.sites, p.target, p.step)
+    here = natural.flatten_sites(p.sites, units)
+    residual = natural.flatten_sites(p.target, units) - here
+    fast = natural.unflatten_sites(propose(p.memory, here, residual), units, p.sites)
+    plain = natural.blend(p.sites, p.target, p.step)
     return _choose(p.plain, plain if p.stride is None else p.stride.along(plain, p.step), fast)
 
 
-def judged(p: Progress, trial: Sites, seen: Seen, units: Sites, tolerance: float) -> Progress:
+def judged(p: Progress, trial: natural.Sites, seen: Seen, units: natural.Sites, tolerance: float) -> Progress:
     """What follows from what is seen at a trial."""
     value, target, length, bend = seen
-    here = flatten_sites(p.sites, units)
-    residual = flatten_sites(p.target, units) - here
+    here = natural.flatten_sites(p.sites, units)
+    residual = natural.flatten_sites(p.target, units) - here
     rounding = max(1e-12, ROUNDING * float(jnp.finfo(value.dtype).eps)) * jnp.abs(p.elbo)
     better = jnp.isfinite(value) & ((value >= p.elbo - rounding) | ~jnp.isfinite(p.elbo))
-    there = flatten_sites(trial, units)
-    moved = remember(p.memory, there - here, flatten_sites(target, units) - there - residual)
+    there = natural.flatten_sites(trial, units)
+    moved = remember(p.memory, there - here, natural.flatten_sites(target, units) - there - residual)
     moved = _choose(p.iterations > 0, moved, p.memory)
     small = better & (value - p.elbo < jnp.maximum(tolerance, rounding)) & (p.step >= 0.25)
     quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
@@ -273,7 +263,7 @@ def _choose(condition: Array, a: Tree, b: Tree) -> Tree:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
-def _change(a: Sites, b: Sites) -> Array:
+def _change(a: natural.Sites, b: natural.Sites) -> Array:
     """Largest change between sites, relative to their size."""
     size = jnp.max(jnp.abs(b.precision)) + jnp.max(jnp.abs(b.linear)) + jnp.finfo(b.linear.dtype).tiny
     change = jnp.maximum(jnp.max(jnp.abs(a.precision - b.precision)), jnp.max(jnp.abs(a.linear - b.linear)))
@@ -301,7 +291,7 @@ class Best:
     """The best point of a search, its sites and its bound."""
 
     point: Any
-    sites: Sites
+    sites: natural.Sites
     elbo: float = -np.inf
     idle: int = 0
     unsettled: int = 0
@@ -311,7 +301,7 @@ class Best:
     message: str = ""
     """How the search ended."""
 
-    def see(self, point: Any, sites: Sites, elbo: float, settled: bool) -> None:
+    def see(self, point: Any, sites: natural.Sites, elbo: float, settled: bool) -> None:
         """Keep what is better. Raises Enough on a ridge that leads nowhere, or on and on."""
         self.idle = 0 if settled or elbo > self.elbo + LITTLE else self.idle + 1
         self.unsettled += not settled
@@ -337,7 +327,7 @@ def why_ridges(problem: Problem) -> str:
 
 
 def attained(
-    problem: Problem, ends: Sequence[Best], bound: Callable[[Any, Sites, Any], Array]
+    problem: Problem, ends: Sequence[Best], bound: Callable[[Any, natural.Sites, Any], Array]
 ) -> tuple[Best, str, tuple[float, float]]:
     """The last of the ends of searches, unless it follows its samples so far that an earlier one has a higher bound.
 

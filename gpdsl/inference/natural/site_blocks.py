@@ -18,17 +18,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.blocks import Block, Draws, over_blocks
 from gpdsl.inference.bound import GroupView, by_reading, whitened_marginals
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.sites import (
-    Place,
-    Setting,
-    SitePosterior,
-    Sites,
-    row_times,
-    site_elbo,
-    site_target,
-    step_lengths,
-    whitened_posterior,
-)
+from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.family import Whitened, information, inverse_root
 from gpdsl.inference.posteriors.features import Features, RowFeatures, RowSites
@@ -38,13 +28,13 @@ from gpdsl.program.joint import Marginals
 
 
 def batch_site_elbo(
-    setting: Setting, sites: Sites, normals: Array | Draws | None, surrogate: Surrogate | None = None
+    setting: natural.Setting, sites: natural.Sites, normals: Array | Draws | None, surrogate: Surrogate | None = None
 ) -> Float[Array, ""]:
     """`natural.site_elbo`, block by block where there are many rows."""
     size = setting.block(sites.coupled)
     if not size:
         assert not isinstance(normals, Draws)
-        return site_elbo(setting, sites, normals, surrogate)
+        return natural.site_elbo(setting, sites, normals, surrogate)
     posterior, divergence = posterior_in_blocks(setting, sites, size)
 
     def expected(block: Block, given: Any) -> tuple[Array, None]:
@@ -59,12 +49,12 @@ def batch_site_elbo(
 
 
 def value_and_target(
-    setting: Setting, sites: Sites, size: int, normals: Array | Draws | None
-) -> tuple[Float[Array, ""], Sites, Float[Array, ""]]:
+    setting: natural.Setting, sites: natural.Sites, size: int, normals: Array | Draws | None
+) -> tuple[Float[Array, ""], natural.Sites, Float[Array, ""]]:
     """The bound at given sites, without log priors, where a full natural-gradient step leads, and its length."""
     posterior, divergence = posterior_in_blocks(setting, sites, size)
 
-    def one(block: Block, _: None) -> tuple[tuple[Array, Array], Sites]:
+    def one(block: Block, _: None) -> tuple[tuple[Array, Array], natural.Sites]:
         q = block_marginals(setting, posterior, block, setting.views(block.rows))
         samples = block.samples(normals)
 
@@ -73,24 +63,26 @@ def value_and_target(
             return jnp.sum(found[0] * block.weight)
 
         value, gradient = jax.value_and_grad(expected)(q)
-        target = site_target(q, gradient)
-        return (value, jnp.sum(step_lengths(q, block.beside, target) * block.weight)), target
+        target = natural.site_target(q, gradient)
+        return (value, jnp.sum(natural.step_lengths(q, block.beside, target) * block.weight)), target
 
     (value, length), target = over_blocks(setting.rows, size, one, sites)
     return value - divergence, target, length
 
 
-def batch_posterior(setting: Setting, sites: Sites) -> list[Whitened]:
+def batch_posterior(setting: natural.Setting, sites: natural.Sites) -> list[Whitened]:
     """`natural.whitened_posterior`, block by block where there are many rows."""
     size = setting.block(sites.coupled)
-    return posterior_in_blocks(setting, sites, size)[0] if size else whitened_posterior(setting, sites)
+    return posterior_in_blocks(setting, sites, size)[0] if size else natural.whitened_posterior(setting, sites)
 
 
-def posterior_in_blocks(setting: Setting, sites: Sites, size: int) -> tuple[list[Whitened], Float[Array, ""]]:
+def posterior_in_blocks(
+    setting: natural.Setting, sites: natural.Sites, size: int
+) -> tuple[list[Whitened], Float[Array, ""]]:
     """q(w) of every group, and its KL divergence."""
     program = setting.program
 
-    def sums(block: Block, place: Place) -> tuple[Any, None]:
+    def sums(block: Block, place: natural.Place) -> tuple[Any, None]:
         here = setting.there(place)
         prior = prior_means(program.evaluator, program.groups, here.parameters, block.rows, block.size)
         precision = block.beside.precision * block.weight[:, None]
@@ -118,7 +110,7 @@ def _sums(view: GroupView, linear: Array, precision: Array) -> tuple[Array, Arra
 
 
 def block_marginals(
-    setting: Setting, posterior: Sequence[Whitened], block: Block, here: Sequence[GroupView]
+    setting: natural.Setting, posterior: Sequence[Whitened], block: Block, here: Sequence[GroupView]
 ) -> Marginals:
     """Marginals of the rows of a block, whose views these are."""
     return whitened_marginals(setting.program, setting.parameters, block.rows, here, posterior)
@@ -147,7 +139,7 @@ LONGER, SHORTER = 1.15, 0.7
 ACCURACY = 1e-2
 """Squared size of the residual, relative to that of the gradient, that is small enough."""
 
-Posteriors = Sequence[SitePosterior | RowSites | Whitened]
+Posteriors = Sequence[natural.SitePosterior | RowSites | Whitened]
 
 Values = list[Array]
 """Whitened values of every group, [latents, M]."""
@@ -166,9 +158,9 @@ class Stride:
         """Before any step."""
         return cls(jnp.zeros_like(linear), jnp.asarray(FIRST_REACH, linear.dtype))
 
-    def along(self, blended: Sites, step: Array) -> Sites:
+    def along(self, blended: natural.Sites, step: Array) -> natural.Sites:
         """The sites a share of the step away, from the blend of those at its ends."""
-        return Sites(blended.linear + step * (1.0 - step) * self.bend, blended.precision)
+        return natural.Sites(blended.linear + step * (1.0 - step) * self.bend, blended.precision)
 
     def after(self, better: Array, whole: Array, plain: Array) -> Array:
         """The reach after a step: longer after a whole one to a better point, shorter after a plain one to a worse."""
@@ -192,10 +184,10 @@ def newton_target(
     posteriors: Posteriors,
     q: Marginals,
     slope: Callable[[Array], Array],
-    sites: Sites,
-    target: Sites,
+    sites: natural.Sites,
+    target: natural.Sites,
     reach: Array,
-) -> tuple[Sites, Float[Array, "rows columns"]]:
+) -> tuple[natural.Sites, Float[Array, "rows columns"]]:
     """Sites with the precisions of `target` and means a Newton step away; and what shorter steps add to a blend.
 
     `slope` is the gradient of L in the means, as a function of them. With the change d of the means, the linear terms
@@ -205,9 +197,9 @@ def newton_target(
     gradient, curvature = jax.linearize(slope, q.mean[0])
     moved = _moved(seen, posteriors, gradient, curvature, reach)
     moved = jnp.where(jnp.all(jnp.isfinite(moved)), moved, 0.0)
-    held = row_times(target.precision, moved)
-    bend = row_times(sites.precision, moved) - held
-    return Sites(target.linear + curvature(moved) + held, target.precision), bend
+    held = natural.row_times(target.precision, moved)
+    bend = natural.row_times(sites.precision, moved) - held
+    return natural.Sites(target.linear + curvature(moved) + held, target.precision), bend
 
 
 def _moved(
@@ -266,7 +258,7 @@ def _covariance_times(posteriors: Posteriors, values: Values) -> Values:
     return [_own_covariance_times(p, each) for p, each in zip(posteriors, values, strict=True)]
 
 
-def _own_covariance_times(posterior: SitePosterior | RowSites | Whitened, values: Array) -> Array:
+def _own_covariance_times(posterior: natural.SitePosterior | RowSites | Whitened, values: Array) -> Array:
     assert not isinstance(posterior, Whitened)
     if isinstance(posterior, RowSites):
         return values / posterior.factor**2

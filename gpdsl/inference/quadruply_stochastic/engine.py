@@ -160,9 +160,6 @@ class Ascent(Protocol):
     def advance(self) -> tuple[int, float]:
         """Some steps: how many were done in all, and an estimate of the bound; not finite where they failed."""
 
-    def working_memory(self) -> int:
-        """Bytes that a compiled call of steps takes besides what it changes."""
-
 
 ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Ascent]] = {
     "running": SweptFit,

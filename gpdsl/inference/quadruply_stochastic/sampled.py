@@ -290,10 +290,6 @@ class SampledFit:
         self.done += min(CHUNK, self.problem.choice.steps)
         return self.done, float(jnp.mean(values))
 
-    def working_memory(self) -> int:
-        """Bytes that a chunk takes besides the state, which it changes in place."""
-        return int(self._chunk.memory_analysis().temp_size_in_bytes)
-
     def _drawn(self) -> tuple[Rows, Array]:
         """The rows of a chunk's steps, drawn with replacement, and where they stand: [steps, batch]."""
         steps = min(CHUNK, self.problem.choice.steps)

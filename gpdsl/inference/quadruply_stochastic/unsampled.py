@@ -107,10 +107,6 @@ class SolvedFit:
             self.message, self._done = "solved", self.problem.choice.steps
         return self._done, self._here.bound + self.constant
 
-    def working_memory(self) -> int:
-        """Bytes of the matrices of all functions."""
-        return 8 * 6 * self.features.count**2
-
     def _best(self) -> Weights:
         """q with the Newton step's mean, and with the covariance that the curvatures here ask for."""
         inner = solve_triangular(self._root, self._here.gram, lower=True)
@@ -260,12 +256,6 @@ class SweptFit:
             learnt, self._memory = self._step(self.state.learnt, self.state.slope, self._memory, rate)
             slope = jax.tree.map(jnp.zeros_like, learnt)
             self.state = self._surveyed_again(self._renewed(replace(self.state, learnt=learnt, slope=slope)))
-
-    def working_memory(self) -> int:
-        """Bytes that a sweep takes besides the state, which it changes in place."""
-        arguments = self.state, *self._places()
-        compiled: Any = self.problem.compiled(partial(self._swept, learning=True), *arguments, given=(0,))
-        return int(compiled.memory_analysis().temp_size_in_bytes)
 
     def _places(self) -> tuple[Rows, Array, Array, Array]:
         """Rows that hold those of this sweep and of the next, where these are there, and which of all the first are."""

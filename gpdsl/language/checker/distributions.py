@@ -12,17 +12,9 @@ from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.scope import IndexRange, Place, Scope, describe_axes
 from gpdsl.language.distributions import DISTRIBUTIONS, Distribution, signature
+from gpdsl.language.errors import definitions as wrong
 from gpdsl.language.errors.axes import LogitsAxis
 from gpdsl.language.errors.calls import MissingArgument, MustBeNamed, OnlyOne, UnknownArgument, WrongArity, WrongKind
-from gpdsl.language.errors.definitions import (
-    BadCutpoints,
-    BadMatrix,
-    BadWeights,
-    BoundsOrder,
-    CannotBound,
-    NotAComponent,
-    NotAWholeVector,
-)
 from gpdsl.language.model import Axis, DistributionCall, Expression, Output
 
 # `MultivariateNormal`: the elements of one output together, with a covariance matrix or a factor of it.
@@ -49,7 +41,7 @@ def check_vector(
         given = f"some elements of `{output.name}`" if output.axes else "one number"
         if len(output.axes) > 1 and allowed == output.axes:
             given = f"one with {len(output.axes)}"
-        scope.problems.fail(NotAWholeVector(call.span, name, given))
+        scope.problems.fail(wrong.NotAWholeVector(call.span, name, given))
     if "covariance" in matched and "sd" in matched:
         scope.problems.fail(OnlyOne(call.span, name, "`covariance`, `sd`"))
     bound = {**{each: IndexRange.of(index.axis) for each, index in scope.indices.items()}, **place.bound}
@@ -82,7 +74,7 @@ def _check_matrix(
         expected = f"the index `{own.describe()}` and one more, along which factors are counted"
     if not fits:
         given = describe_axes(checked.axes).strip("`")
-        scope.problems.fail(BadMatrix(formula.span, argument, output.name, expected, given))
+        scope.problems.fail(wrong.BadMatrix(formula.span, argument, output.name, expected, given))
 
 
 # Distributions made of others: `Mixture`, `Truncated` and `Censored`.
@@ -114,7 +106,7 @@ def check_mixture(
             components.append(argument.value)
     if given is None:
         remedy = f"write `{entry.form}`: a number between 0 and 1, or a list or simplex with one weight per component"
-        scope.problems.fail(BadWeights(call.span, "a mixture begins with its weights", "no weights", remedy))
+        scope.problems.fail(wrong.BadWeights(call.span, "a mixture begins with its weights", "no weights", remedy))
     if len(components) < entry.components:
         scope.problems.fail(
             WrongArity(call.span, entry.name, "weights and two distributions or more", len(call.arguments), entry.form)
@@ -127,7 +119,7 @@ def check_mixture(
         with scope.problems.contained:
             inner = _component(scope, entry, component)
             if inner.components and inner.name != "Truncated":
-                scope.problems.fail(NotAComponent(component.span, entry.name, f"`{inner.name}`", entry.form))
+                scope.problems.fail(wrong.NotAComponent(component.span, entry.name, f"`{inner.name}`", entry.form))
             _check_kind(scope, component, inner, output, inner.kinds)
             checked.append(check(scope, place, component, allowed, output))
     if not weights or len(checked) < len(components):
@@ -142,13 +134,13 @@ def _weights(
     if isinstance(formula, syntax.Array):
         if len(formula.items) != count:
             problem = f"a mixture of {count} distributions has {count} weights"
-            scope.problems.fail(BadWeights(formula.span, problem, f"{len(formula.items)} here", remedy))
+            scope.problems.fail(wrong.BadWeights(formula.span, problem, f"{len(formula.items)} here", remedy))
         listed = [_weight(scope, place, item, allowed) for item in formula.items]
         values = [fact_of(scope, each).value for each in listed]
         known = [value for value in values if value is not None]
         if len(known) == count and abs(sum(known) - 1) > _SUM:
             problem = "the weights of a mixture add up to 1"
-            scope.problems.fail(BadWeights(formula.span, problem, f"these add up to {sum(known):g}", remedy))
+            scope.problems.fail(wrong.BadWeights(formula.span, problem, f"these add up to {sum(known):g}", remedy))
         return {f"weights[{number}]": each for number, each in enumerate(listed, 1)}
     bound = {**{name: IndexRange.of(index.axis) for name, index in scope.indices.items()}, **place.bound}
     checked = check_expression(scope, replace(place, bound=bound), formula)
@@ -158,7 +150,7 @@ def _weights(
     elif len(more) != 1 or more[0].size not in (None, count):
         problem = f"a mixture of {count} distributions has {count} weights"
         found = "one number" if not more else " by ".join(axis.describe() for axis in more)
-        scope.problems.fail(BadWeights(formula.span, problem, f"{found} here", remedy))
+        scope.problems.fail(wrong.BadWeights(formula.span, problem, f"{found} here", remedy))
     return {"weights": checked}
 
 
@@ -192,7 +184,7 @@ def check_bounded(
         inner = _component(scope, entry, component)
         if not inner.tails:
             known = ", ".join(each.name for each in DISTRIBUTIONS.values() if each.tails)
-            scope.problems.fail(CannotBound(component.span, entry.name, inner.name, known))
+            scope.problems.fail(wrong.CannotBound(component.span, entry.name, inner.name, known))
         kinds = (*inner.kinds, *entry.kinds) if inner.support == "real" else inner.kinds
         _check_kind(scope, component, inner, output, kinds)
         checked.append(check(scope, place, component, allowed, output))
@@ -230,7 +222,7 @@ def check_order(scope: Scope, call: syntax.Call, entry: Distribution, arguments:
     known = {name: fact_of(scope, each).value for name, each in arguments.items()}
     lower, upper = known.get("lower"), known.get("upper")
     if lower is not None and upper is not None and lower >= upper:
-        scope.problems.fail(BoundsOrder(call.span, f"`{entry.name}`", f"{lower:g}", f"{upper:g}"))
+        scope.problems.fail(wrong.BoundsOrder(call.span, f"`{entry.name}`", f"{lower:g}", f"{upper:g}"))
 
 
 def _is_distribution(formula: syntax.Formula) -> bool:
@@ -243,7 +235,7 @@ def _component(scope: Scope, entry: Distribution, formula: syntax.Formula) -> Di
     word = formula.function if isinstance(formula, syntax.Call) else None
     suggestion = "" if word is None else scope.problems.suggest(word.text, DISTRIBUTIONS)
     return scope.problems.fail(
-        NotAComponent(formula.span, entry.name, scope.quote(formula.span), entry.form, suggestion)
+        wrong.NotAComponent(formula.span, entry.name, scope.quote(formula.span), entry.form, suggestion)
     )
 
 
@@ -362,4 +354,4 @@ def _cutpoints(
     count = str(output.label.dimension) if output.label is not None and levels is None else str(levels)
     needed = f"{count} - 1 values" if levels is None else f"{levels - 1} values along an axis of their own"
     declaration = f"ordered[{'4' if levels is None else levels - 1}]"
-    return scope.problems.fail(BadCutpoints(formula.span, output.name, count, needed, shown, declaration))
+    return scope.problems.fail(wrong.BadCutpoints(formula.span, output.name, count, needed, shown, declaration))
