@@ -14,6 +14,8 @@ from gpdsl.inference.layered.propagation import Expected, Layers
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.kernels.functionals import Values
+from gpdsl.program.program import make_rows
+from gpdsl.results.fitting import prepare
 from tests.inference.test_layered import _program
 
 APART = """
@@ -82,8 +84,8 @@ def test_inducing_points_are_shared_out_among_levels(body: str) -> None:
     rng = np.random.default_rng(0)
     head = 'index g in {"a", "b", "c"}\ninput x : real\ninput task : label[g]\noutput y : real\n'
     data = {"x": rng.uniform(-1, 1, 30), "task": ["a"] * 20 + ["b"] * 9 + ["c"], "y": np.zeros(30)}
-    program, rows, _ = _program(f"{head}{body}\n", data)
-    points = start_layers(program, rows, [10] * len(program.groups), 1e-8, 0)[0]
+    program, bound, _ = prepare(gpdsl.compile(f"{head}{body}\n"), data, {}, {})
+    points = start_layers(program, make_rows(program, bound), [10] * len(program.groups), 1e-8, 0, bound)[0]
     place = next(p for p, group in enumerate(program.groups) if "task" in group.inputs)
     levels, counts = np.unique(points[place].points[:, -1], return_counts=True)
     assert levels.tolist() == [1.0, 2.0, 3.0] and counts[0] == 7 and counts[1] == 3 and counts[2] == 1

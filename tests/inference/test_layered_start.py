@@ -9,16 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.inference.inducing import growth
 from gpdsl.inference.layered import planning, shallow
+from gpdsl.inference.layered.propagation import Expected, Layers
 from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, passing_on, start_layers
+from gpdsl.inference.posteriors.features import factorise, sparse_features
+from gpdsl.kernels.functionals import Values
+from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import make_rows
 from gpdsl.results import checkpoint
 from gpdsl.results.fitting import prepare
+from tests.inference.test_layered import _posterior
 
 LAYERS = """
 index d in 1..2
@@ -41,7 +48,7 @@ y[p] ~ Normal(f[p], 0.3)
 
 def started(text: str, data: dict[str, np.ndarray], inducing: list[int]) -> tuple[Any, ...]:
     program, bound, _ = prepare(gpdsl.compile(text), data, {}, {})
-    return program, *start_layers(program, make_rows(program, bound), inducing, 1e-8, 0)
+    return program, *start_layers(program, make_rows(program, bound), inducing, 1e-8, 0, bound)
 
 
 @pytest.mark.parametrize("wanted", [5, 6])
@@ -361,3 +368,76 @@ def test_what_goes_on_from_an_interrupted_fit_is_not_lost_where_it_ends_lower(
         after = model.fit(sharp, progress=False, checkpoint=where, resume=True)
         assert not after.interrupted
         assert after.elbo > before.elbo - 4
+
+
+WAVES = """
+input x : real
+output y : real
+param ell : positive = 1
+latent h(x) ~ GP(x, 0.5 * Matern52(1))
+latent g(x) ~ GP(0, 0.1 * Matern32(1))
+latent f(h) ~ GP(0, RBF(ell))
+y ~ Normal(f + g, 0.2)
+"""
+
+
+@pytest.mark.parametrize(
+    "features",
+    ["eigen(40)", *(pytest.param(f, marks=pytest.mark.slow) for f in ("fourier(40)", "points(20) + slopes(20)"))],
+)
+def test_features_of_a_layer_start_as_its_points_do(features: str, rng: np.random.Generator) -> None:
+    """q is the posterior of a function that was measured along its arguments: here by dense algebra."""
+    x = np.linspace(-2, 2, 60)
+    text = WAVES.replace("GP(x, 0.5", "GP(0, 0.5")
+    program, points, q, _ = started(text, {"x": x, "y": x}, [features, 10, 10])
+    group, z = program.groups[0], points[0]
+    kernel = kernel_values(program.evaluator, group, program.parameters.constrain(program.parameters.unconstrained()))
+    found = sparse_features(group, kernel, z, Values(jnp.asarray(x[:, None])), factorise(group, kernel, z, 1e-8))
+    root = np.tril(q[0]["root"][0, 0], -1) + np.diag(np.exp(np.diag(q[0]["root"][0, 0])))
+    mean, spread = found.phi[0] @ q[0]["mean"][0, 0], np.sqrt(np.sum((found.phi[0] @ root) ** 2, axis=1))
+    gaps = np.sqrt(5) * np.abs(x[:, None] - x)
+    among = (1 + gaps + gaps**2 / 3) * np.exp(-gaps)
+    gain = among @ np.linalg.inv(among + INNER_SD**2 * np.eye(60))
+    np.testing.assert_allclose(mean, gain @ (x / x.std()), atol=0.01)
+    np.testing.assert_allclose(spread, np.sqrt(np.diag(among - gain @ among)), rtol=0.2)
+
+
+def test_layers_with_features_below_have_the_bound_of_points_that_say_the_same(rng: np.random.Generator) -> None:
+    """A layer that is a line has one feature, or one point, that says it all."""
+    x = rng.uniform(-2, 2, 12)
+    data, text = {"x": x, "y": np.sin(2 * x)}, WAVES.replace("0.5 * Matern52(1)", "0.5 * Linear(1)")
+    bounds = []
+    for asked in ("eigen(1)", 1):
+        program, points, _, _ = started(text, data, [asked, 12, 5])
+        numbers = np.random.default_rng(1)
+        q = {p: _posterior(numbers, 1, np.zeros(len(z)), 0.5) for p, z in enumerate(points)}
+        if asked == 1:
+            points[0] = Values(np.ones((1, 1)))
+            points[2] = bounds[0][1]
+        rows = jax.tree.map(jnp.asarray, make_rows(program, prepare(gpdsl.compile(text), data, {}, {})[1]))
+        parameters = program.parameters.constrain(program.parameters.unconstrained())
+        given = parameters, points, q, rows, jax.random.key(0), 1e-10
+        bounds.append((float(Expected(Layers(program, frozenset()), 8, 12)(*given)), points[2]))
+    assert bounds[0][0] == pytest.approx(bounds[1][0], rel=1e-8)
+
+
+@pytest.mark.slow
+def test_layers_with_features_below_are_fitted_kept_and_explained(sharp: dict[str, np.ndarray], tmp_path: Path) -> None:
+    asked, model = {"h": "eigen(12)", "g": "fourier(9)", "f": 20}, gpdsl.compile(WAVES)
+    fit = model.fit(sharp, progress=False, inducing=asked)
+    assert fit.choice.own == asked and [len(z) for z in fit.inducing] == [12, 9, 20]
+    fit.save(tmp_path / "fit.gpfit")
+    again, rows = gpdsl.load_fit(tmp_path / "fit.gpfit"), {"x": [-1.0, 3.0]}
+    np.testing.assert_array_equal(again.predict(rows).mean("y"), fit.predict(rows).mean("y"))
+    assert "12 inducing variables as asked, eigen(12), full Gaussian" in model.explain(sharp, inducing=asked)
+    more = model.fit(sharp, progress=False, inducing=asked, start=again, steps=3, learning_rate=1e-4)
+    assert more.elbo == pytest.approx(fit.elbo, abs=3 * (fit.elbo_se + more.elbo_se) + 1)
+
+
+def test_layers_over_moving_values_have_points_alone() -> None:
+    model, data = gpdsl.compile(WAVES), {"x": np.arange(4.0), "y": np.arange(4.0)}
+    for asked in ("eigen(4)", {"f": "eigen(4)"}):
+        with pytest.raises(gpdsl.GpdslError, match="`f` is a function of `h`, whose values move"):
+            model.fit(data, inducing=asked)
+    with pytest.raises(gpdsl.GpdslError, match="inducing h = eigen.4. are not points"):
+        model.fit(data, inducing={"h": "eigen(4)"}, expectations="closed")

@@ -25,7 +25,7 @@ from gpdsl.inference.layered.start import Groups
 from gpdsl.inference.posteriors.family import Full, PerRow, Whitened
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.sampling import sum_and_error
-from gpdsl.kernels.functionals import Functionals
+from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows
 
@@ -154,7 +154,8 @@ class LayeredSearch:
         q = {p: each for p, each in enumerate(as_arrays(start, dtype)) if p not in natural}
         self.encoders, q = encoders(program, problem.rows, choice.rows, q, problem.options.seed, dtype)
         moving = problem.options.learn_inducing is not False
-        points = {p: z for p, z in enumerate(problem.inducing) if moving and not program.groups[p].per_row}
+        places = [p for p, z in enumerate(problem.inducing) if isinstance(z, Values) and not program.groups[p].per_row]
+        points = {p: problem.inducing[p] for p in places if moving}
         last = {p: Precise.prior(program.groups[p].size, len(problem.inducing[p]), dtype) for p in natural}
         if problem.begun is not None:
             known = {p: each for p, each in enumerate(problem.begun.posterior) if p not in self.encoders}

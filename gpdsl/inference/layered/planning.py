@@ -29,7 +29,7 @@ from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.inducing import asked_of, shown_of
 from gpdsl.language.model import VALUE
 from gpdsl.language.options import OPTIONS
-from gpdsl.program.groups import Group, reads_of
+from gpdsl.program.groups import reads_of
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.white import training
 from gpdsl.symbolic.concavity import log_concavity
@@ -103,15 +103,16 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
     last = () if _number(options) or not choice.samples else last_layers(program)
     many = _points(data.rows, choice.batch)
     usual = [many if place in last else choice.inducing for place in range(len(program.groups))]
-    counts = [_count(options, group, number) for group, number in zip(program.groups, usual, strict=True)]
-    points, q, _ = start_layers(program, rows, counts, jitter, options.seed)
+    asked = [asked_of(options.inducing, group.names[0]) or n for group, n in zip(program.groups, usual, strict=True)]
+    points, q, _ = start_layers(program, rows, asked, jitter, options.seed, data)
     for place, group in enumerate(program.groups):
         known = None if start is None or group.per_row else start.group_of(group.names[0])
         if start is None or known is None:
             continue
         had = len(start.inducing[known[0]])
-        name = group.names[0]
-        if (asked_of(options.inducing, name) or had) != had and len(points[place]) != had:
+        name, asked_here = group.names[0], asked[place]
+        other = asked_here if isinstance(asked_here, int) else len(points[place])
+        if asked_of(options.inducing, name) and other != had and len(points[place]) != had:
             raise GpdslError(
                 f"{shown_of(options.inducing, name)}, but start = fit has {had} inducing points of `{name}`, from "
                 f"which layers go on: leave out inducing, or set {shown_of(options.inducing, name, had)}"
@@ -128,18 +129,14 @@ def _number(options: Options) -> int:
     return 0 if isinstance(options.inducing, Mapping) else int(options.inducing or 0)
 
 
-def _count(options: Options, group: Group, usual: int) -> int:
-    """Inducing points of a group: as many as are asked for, or else as usual."""
-    return int(asked_of(options.inducing, group.names[0]) or usual)
-
-
 def _by_name(program: Program, options: Options, choice: Choice, counts: list[int]) -> Choice:
     """The choice that says how many inducing points each latent has, where they differ or were asked for by name."""
     groups = [each for each in zip(program.groups, counts, strict=True) if not each[0].per_row]
     own = {name: count for group, count in groups for name in group.names}
     if len(set(own.values())) == 1 and not isinstance(options.inducing, Mapping):
         return choice
-    return replace(choice, own=own, inducing=max(own.values()))
+    most, asked = max(own.values()), {name: asked_of(options.inducing, name) for name in own}
+    return replace(choice, own=own | {n: each for n, each in asked.items() if isinstance(each, str)}, inducing=most)
 
 
 def _decide(program: Program, rows: int, options: Options) -> Choice:
@@ -194,11 +191,20 @@ def _without_samples(program: Program, rows: int, options: Options, choice: Choi
     taken, points = choice.batch or rows, _number(options) or min(LAST, rows)
     if options.expectations == "auto" and not _number(options) and not choice.batch:
         points = min(points, max(LEAST, math.isqrt(FEW // taken)))
-    most = max(_count(options, program.groups[place], points) for place in last_layers(program))
+    if _featured(program, options):
+        return choice
+    asked = [asked_of(options.inducing, program.groups[place].names[0]) for place in last_layers(program)]
+    most = max(int(each or points) for each in asked)
     if (options.expectations == "auto" and taken * most**2 > 2 * FEW) or averaged(program):
         return choice
     steps = choice.steps if options.steps or choice.batch else min(choice.steps, SETTLING)
     return replace(choice, samples=0, inducing=points, steps=steps)
+
+
+def _featured(program: Program, options: Options) -> str:
+    """A latent whose inducing features are not points alone, if there is one."""
+    names = (name for group in program.groups for name in group.names)
+    return next((name for name in names if isinstance(asked_of(options.inducing, name), str)), "")
 
 
 def _verify_closed(program: Program, options: Options) -> None:
@@ -206,6 +212,8 @@ def _verify_closed(program: Program, options: Options) -> None:
     why = averaged(program) or (f"samples = {options.samples} asks for them" if options.samples else "")
     if options.importance > 1:
         why = f"importance = {options.importance} weighs samples"
+    if name := _featured(program, options):
+        why = f"{shown_of(options.inducing, name)} are not points"
     if why:
         inner = listed(f"`{name}`" for name in sorted(program.inner))
         raise GpdslError(
@@ -233,10 +241,12 @@ def _refuse(program: Program, options: Options) -> None:
                 "leave it out"
             )
     for group in program.groups:
-        if isinstance(asked_of(options.inducing, group.names[0]), str):
+        moving = sorted(program.inner & set(group.inputs))
+        if moving and isinstance(asked_of(options.inducing, group.names[0]), str):
             raise GpdslError(
-                f"{shown_of(options.inducing, group.names[0])}: latents that are functions of {names} have inducing "
-                "points, not other features: give their number"
+                f"{shown_of(options.inducing, group.names[0])}: `{group.names[0]}` is a function of `{moving[0]}`, "
+                "whose values move during the search, and features stay where they are: give the number of its "
+                "inducing points (latents of inputs alone may have features)"
             )
     if (options.devices or 1) > 1:
         raise GpdslError(f"devices = {options.devices}: latents that are functions of {names} are fitted on one device")
@@ -279,7 +289,9 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
             lines.append(f"    {whose} ({how} of others); the prior at new rows")
             continue
         lines.append(described(program, group))
-        lines.append(f"    {points} inducing points that move, full Gaussian per latent")
+        asked = asked_of(options.inducing, group.names[0])
+        what = f"inducing variables as asked, {asked}" if isinstance(asked, str) else "inducing points that move"
+        lines.append(f"    {points} {what}, full Gaussian per latent")
         lines.append(f"    {_how(place in last, choice.optimizer)}")
     lines += ["", "expected log likelihood" + (", in every pass" if choice.samples else "")]
     for observation in program.observations:

@@ -23,7 +23,7 @@ from gpdsl.inference.problem import Found, Report, as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language import model as m
-from gpdsl.language.inducing import per_latent
+from gpdsl.language.inducing import PerLatent, asked_of, per_latent
 from gpdsl.program.program import Program, at_values, make_program, make_rows
 from gpdsl.program.white import training
 
@@ -75,7 +75,9 @@ def from_the_last_layer(
     if not begins_below(program):
         return program, None
     some = data.take(some_rows(data.rows, ROWS, options.seed))
-    own = {name: min(count, some.rows) for name, count in inducing.items()}
+    asked = {name: asked_of(options.inducing, name) for name in inducing}
+    features = {name: each for name, each in asked.items() if isinstance(each, str)}
+    own = {name: min(count, some.rows) for name, count in inducing.items()} | features
     try:
         one, some, chosen = _alone(program, some, options, own)
         best = fit(one, some, chosen)
@@ -84,8 +86,8 @@ def from_the_last_layer(
     if best[0].interrupted:
         raise KeyboardInterrupt  # before the first state of all layers
     program, start = _from(program, one, best)
-    if start is None or program.declarations.rows:
-        return program, None
+    if start is None or program.declarations.rows or features.keys() & start.program.declarations.latents.keys():
+        return program, None  # bounds of features are those of some rows
     wanted = [inducing.get(group.names[0]) for group in one.groups]
     fewer = any(len(points) != count for points, count in zip(best[0].inducing, wanted, strict=True))
     return program, None if fewer else start
@@ -150,9 +152,7 @@ def may_go_on(program: Program, options: Options) -> bool:
     return begins_below(program) and not program.declarations.rows and not asked
 
 
-def _alone(
-    program: Program, data: Data, options: Options, inducing: Mapping[str, int] | None
-) -> tuple[Program, Data, Options]:
+def _alone(program: Program, data: Data, options: Options, inducing: PerLatent | None) -> tuple[Program, Data, Options]:
     """The last layer over the values at which those below start, as inputs: a program, its data and options.
 
     Raises GpdslError for what a model of one layer may not be.
@@ -215,4 +215,4 @@ def _from(program: Program, one: Program, found: Found) -> tuple[Program, Start 
 def _values(program: Program, data: Data, options: Options) -> Mapping[str, np.ndarray]:
     """The values at which the inner layers start."""
     rows, jitter = make_rows(program, data), jitter_for(np.dtype(options.dtype))
-    return start_layers(program, rows, [1] * len(program.groups), jitter, options.seed)[2]
+    return start_layers(program, rows, [1] * len(program.groups), jitter, options.seed, data)[2]

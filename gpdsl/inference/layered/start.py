@@ -8,6 +8,7 @@ components as the layer has latents, in units of its prior (Salimbeni and Deisen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,16 +16,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from gpdsl.data import Data
+from gpdsl.inference.inducing.featured import featured
 from gpdsl.inference.inducing.start import kmeans_centres, placed
-from gpdsl.inference.posteriors.features import factorise, prior_variances
+from gpdsl.inference.posteriors.features import factorise, prior_variances, sparse_features
 from gpdsl.inference.problem import as_arrays
-from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.language import model as m
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means, stack_inputs
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program, at_values
 from gpdsl.program.rows import Rows, row_count
+
+TOLD = 100
+"""Places where values of an inner layer start that has other inducing features than points."""
 
 INNER_SD = 0.1
 """Standard deviation with which values of inner layers are as if they had been measured: functions that are almost
@@ -49,10 +55,13 @@ Groups = list[dict[str, np.ndarray]]
 
 
 def start_layers(
-    program: Program, rows: Rows, inducing: Sequence[int], jitter: float, seed: int
+    program: Program, rows: Rows, inducing: Sequence[int | str], jitter: float, seed: int, data: Data
 ) -> tuple[list[Any], Groups, dict[str, np.ndarray]]:
-    """So many inducing functionals of every group, parameters of its q (`Full`, and `PerRow` of row variables), and the
-    values at the rows of what latents are functions of."""
+    """So many inducing points of every group, or features as written, parameters of its q (`Full`, and `PerRow` of row
+    variables), and the values at the rows of what latents are functions of.
+
+    Raises GpdslError for features that a kernel does not have, or whose bounds leave rows of the data out.
+    """
     rng, count = np.random.default_rng(seed), row_count(rows)
     parameters = program.parameters.constrain(as_arrays(program.parameters.unconstrained(), float))
     inputs: dict[str, Any] = {name: np.asarray(values) for name, values in rows.inputs.items()}
@@ -72,9 +81,13 @@ def start_layers(
             arguments = np.asarray(stack_inputs(group.inputs, known), float)
             moving = np.concatenate([np.full(_width(inputs, name), name in program.inner) for name in group.inputs])
             labels = np.asarray(_label_columns(program, group, inputs), int)
-            centres = _centres(*_enough(arguments, inducing[place], moving, rng), labels, rng)
+            asked = inducing[place]
+            wanted = TOLD if isinstance(asked, str) else asked
+            centres = _centres(*_enough(arguments, wanted, moving, rng), labels, rng)
             points[place] = placed(centres)
-            start[place] = _full(np.zeros((group.size, len(centres))), np.eye(len(centres)))
+            if isinstance(asked, str):
+                points[place] = featured(program, group, asked, data, arguments, partial(kmeans_centres, rng=rng), rng)
+            start[place] = _full(np.zeros((group.size, len(points[place]))), np.eye(len(points[place])))
             if program.inner & set(group.names):
                 passes = any(_reads_arguments(member.latent) for member in group.members)
                 numbers = np.delete(arguments, labels, axis=1)
@@ -83,7 +96,7 @@ def start_layers(
                 )
                 wide = float(np.sqrt(np.max(np.asarray(_scale(program, group, parameters)))))
                 given = centres, projected(np.delete(centres, labels, axis=1)), _noise(passes, wide), jitter
-                mean, root, sds = _whitened(program, group, parameters, *given)
+                mean, root, sds = _whitened(program, group, parameters, points[place], *given)
                 start[place] = _full(mean, root)
                 values = values + projected(numbers) * sds
         latents[:, group.start : group.start + group.size] = values
@@ -215,29 +228,33 @@ def _whitened(
     program: Program,
     group: Group,
     parameters: Mapping[str, Any],
-    centres: Float[np.ndarray, "M D"],
-    wanted: Float[np.ndarray, "M latents"],
+    inducing: Functionals,
+    centres: Float[np.ndarray, "n D"],
+    wanted: Float[np.ndarray, "n latents"],
     noise: float,
     jitter: float,
 ) -> tuple[Float[np.ndarray, "latents M"], Float[np.ndarray, "latents M M"], Float[np.ndarray, "latents"]]:
-    """Whitened means and roots of a group of which these values were measured at its inducing points, and units.
+    """Whitened means and roots of a group of which these values were measured at some places, and units.
 
     `wanted` and the standard deviation `noise` are in units of its prior. q is narrow where measurements tell, and as
-    wide as the prior elsewhere: a known value costs its logarithm, in directions that no row sees as in others.
+    wide as the prior elsewhere: a known value costs its logarithm, in directions that no row sees as in others. The
+    places are the inducing points, where there are such.
     """
 
-    def compute(parameters: Any, centres: Any, wanted: Any) -> Any:
+    def compute(parameters: Any, inducing: Any, centres: Any, wanted: Any) -> Any:
         kernel = kernel_values(program.evaluator, group, parameters)
-        factor = factorise(group, kernel, Values(centres), jitter)
+        seen = factor = factorise(group, kernel, inducing, jitter)
+        if not isinstance(inducing, Values):
+            seen = sparse_features(group, kernel, inducing, Values(centres), factor).phi
         own = jnp.sqrt(jnp.mean(prior_variances(group, kernel, Values(centres)), axis=1))
         sds = jnp.broadcast_to(own, (group.size,))
-        factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
-        told = jnp.swapaxes(factor, -1, -2) / (noise * sds[:, None, None])
-        covariance = jnp.linalg.inv(jnp.eye(len(centres)) + told @ jnp.swapaxes(told, -1, -2))
+        seen = jnp.broadcast_to(seen, (group.size, *seen.shape[1:]))
+        told = jnp.swapaxes(seen, -1, -2) / (noise * sds[:, None, None])
+        covariance = jnp.linalg.inv(jnp.eye(len(inducing)) + told @ jnp.swapaxes(told, -1, -2))
         white = (covariance @ told @ jnp.broadcast_to(wanted.T / noise, (group.size, len(centres)))[..., None])[..., 0]
         return white, jnp.linalg.cholesky(covariance), sds * jnp.sqrt(kernel.scale)
 
-    return tuple(map(np.asarray, jit(compute, brief=True)(parameters, centres, wanted)))  # type: ignore[return-value]
+    return tuple(map(np.asarray, jit(compute, brief=True)(parameters, inducing, centres, wanted)))  # type: ignore[return-value]
 
 
 def _row_variables(
