@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.opaque import simulator
+from gpdsl.inference.opaque import budget, simulator
 from gpdsl.inference.opaque.budget import HELD_OUT
 from gpdsl.inference.opaque.evaluations import Batch, Gaussian
 from gpdsl.inference.opaque.stochastic import AVERAGED, WARM_UP, WINDOW, Step, StochasticSearch, _settled
 from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate
+from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.problem import FRESH_SETS
 from gpdsl.inference.sampling import some_rows_sum_and_error
 from gpdsl.program.rows import Rows
@@ -208,3 +209,44 @@ def test_a_search_that_stands_still_ends_after_twice_its_warm_up() -> None:
     )
     assert StochasticSearch.accelerated(still).startswith("converged")
     assert len(asked) == 2 * WARM_UP + 1 > WINDOW
+
+
+def spending(spent: int) -> Any:
+    """A program with two opaque numbers in a row, of which so many evaluations have been made."""
+    account = SimpleNamespace(evaluations=spent, remaining=35)
+    return SimpleNamespace(uses=lambda: [SimpleNamespace(result=())] * 2, account=account)
+
+
+def wanting(**options: Any) -> Any:
+    return SimpleNamespace(**{"engine": "vi", "samples": None, "evaluations": None, **options})
+
+
+CHOICE = Choice(dense=False, inducing=5, batch=0, samples=50, optimizer="natural", steps=1000, reasons={})
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "spent", "samples"),
+    [(100_000, 0, 60), (1600, 0, 20), (1600, 160, 18), (20 * (12 + HELD_OUT), 0, 12), (20 * (5 + HELD_OUT), 0, 5)],
+)
+def test_points_of_a_round_are_a_fourth_of_what_is_left_and_enough_for_a_plane(
+    monkeypatch: pytest.MonkeyPatch, evaluations: int, spent: int, samples: int
+) -> None:
+    """Of ten rows, in which a point costs 20: 60 points are as many as help, and 12 tell a plane."""
+    monkeypatch.setattr(budget, "is_simulated", lambda *_: True)
+    monkeypatch.setattr(budget, "has_slopes", lambda _: False)
+    monkeypatch.setattr(budget, "opaque_reads", lambda *_, **__: SimpleNamespace(width=3))
+    monkeypatch.setattr(budget, "points_for", lambda width, quadratic=True, slopes=False: 60 if quadratic else 12)
+    found = budget.within_budget(spending(spent), wanting(evaluations=evaluations), CHOICE, 10)
+    assert (found.samples, found.steps) == (samples, CHOICE.steps)
+
+
+def test_steps_are_those_that_leave_a_look_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10 rows with 50 samples of 2 functions each: 1000 evaluations a step, and for the bound."""
+    monkeypatch.setattr(budget, "is_simulated", lambda *_: False)
+    given = {"samples": 50, "evaluations": 5500}
+    assert budget.within_budget(spending(0), wanting(**given), CHOICE, 10).steps == 4
+    assert budget.within_budget(spending(501), wanting(**given), CHOICE, 10).steps == 3
+    assert budget.within_budget(spending(0), wanting(samples=50), CHOICE, 10).steps == CHOICE.steps
+    with pytest.raises(gpdsl.GpdslError, match="one step takes 1000 .50 samples of 20 evaluations., and .* end 1000"):
+        budget.within_budget(spending(3501), wanting(**given), CHOICE, 10)
+    assert [budget.looks(spending(0), each) for each in (0, 10, 36)] == [min(35, FRESH_SETS), 3, 0]
