@@ -151,3 +151,18 @@ def test_a_mean_and_its_deviation_stand_together() -> None:
     assert _placed([*pairs, regions]) == ([*pairs, regions, None], 2)
     two = [*pairs, *pairs[:2]]
     assert _placed(two) == (two, 4)
+
+
+def test_dates_of_a_narrow_panel_do_not_run_into_each_other() -> None:
+    from types import SimpleNamespace
+
+    from matplotlib.figure import Figure
+
+    from gpdsl.results.pictures.maps import axis_of
+
+    days = np.datetime64("1935-01-01") + 365 * np.arange(20)
+    for width, most in ((3.0, 4), (9.0, 12)):
+        panel = Figure(figsize=(width, 2)).subplots()
+        panel.plot(days, np.zeros(20))
+        axis_of(panel.xaxis, SimpleNamespace(label="t", kind="time", distinct=days))
+        assert 2 <= len(panel.get_xticks()) <= most

@@ -157,18 +157,22 @@ def observed(panel: Axes, seen: Seen, name: str, column: Column, rows: np.ndarra
 def axis_of(axis: Axis, column: Column) -> None:
     """An axis with the name of a column, and numbers, dates or words that do not run into each other."""
     from matplotlib.axis import XAxis
-    from matplotlib.dates import ConciseDateFormatter
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import MaxNLocator
 
     axis.set_label_text(column.label)
+    few = isinstance(axis, XAxis) and inches(axis.axes) < NARROW
     if column.kind == "label":
         shown = column.distinct[:: -(-len(column.distinct) // WORDS)]
-        axis.set_ticks(shown, [column.word(each) for each in shown], fontsize=8)
-        axis.set_tick_params(labelrotation=45 if isinstance(axis, XAxis) else 0)
+        turned: dict[str, Any] = (
+            {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if isinstance(axis, XAxis) else {}
+        )
+        axis.set_ticks(shown, [column.word(each) for each in shown], fontsize=8, **turned)
     elif column.kind == "time":
+        if few:
+            axis.set_major_locator(AutoDateLocator(minticks=2, maxticks=4))
         axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
     elif column.kind == "count" or np.abs(column.distinct[[0, -1]]).max() >= 1e4:
-        few = isinstance(axis, XAxis) and inches(axis.axes) < NARROW
         axis.set_major_locator(MaxNLocator(3 if few else 5, integer=column.kind == "count"))
 
 
