@@ -120,13 +120,16 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     renamed = {name: column for name, column in renamed.items() if name not in given_back}
     found = places(table, [names[each.column] for each in (*used, target)], {}, {})
     asked = {name: column for name, column in renamed.items() if found[name] != column}
+    sized = any(each.kind != "text" for each in (*used, target))
+    weak = "weak: they keep a fit of few rows from following each of them"
+    size = "its columns may have any size: `standardise` below has them fitted with mean 0 and standard deviation 1"
     lines = [
         f"# A first model of {_line(table.source)}, to be edited. Parameters without a value start where the data say.",
-        "#   fit it with --standardise: its columns may have any size, and its priors are for what is standardised",
-        "#   the priors are weak: they keep a fit of few rows from following each of them",
+        *([f"#   {size}", f"#   the priors are for that, and {weak}"] if sized else [f"#   the priors are {weak}"]),
         *(f"#   `{name}` is the column `{_line(column)}`" for name, column in renamed.items() if name not in asked),
         *(f"#   left out: `{_line(each.column)}`, {_why(each)}" for each in left),
         *_body(name, target, used, names, asked),
+        *(["", "infer vi: standardise = true"] if sized else []),
     ]
     text = "\n".join(lines) + "\n"
     for each in given_back:  # a column keeps its name, and what is the draft's own takes another

@@ -66,14 +66,13 @@ def _from_data(arguments: argparse.Namespace) -> int:
     made = draft(read_table(arguments.data), name, arguments.output)
     _write(path, made.text)
     columns = "".join(" --column " + shlex.quote(f"{name}={column}") for name, column in made.columns.items())
-    data = f"--data {shlex.quote(arguments.data)}{columns} --standardise"
+    data = f"--data {shlex.quote(arguments.data)}{columns}"
     print(
         f"written to {path}, for the output `{made.output}`"
         f"{' (--output takes another)' if arguments.output is None else ''}. Edit it; then\n"
         f"  gpdsl check {path} {data}\n"
         f"  gpdsl fit {path} {data} --out {name}.gpfit\n"
-        f"  gpdsl predict {name}.gpfit --data {shlex.quote(arguments.data)} --out predictions.csv\n"
-        "--standardise lets columns of any size be fitted as if they had mean 0 and standard deviation 1."
+        f"  gpdsl predict {name}.gpfit --data {shlex.quote(arguments.data)} --out predictions.csv"
     )
     return 0
 

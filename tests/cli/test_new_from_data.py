@@ -63,7 +63,7 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
     told = capsys.readouterr().out
     text = Path("messy.gpm").read_text()
     assert gpdsl.format_text(text) == text
-    assert "gpdsl fit messy.gpm --data messy.csv --standardise" in told
+    assert "gpdsl fit messy.gpm --data messy.csv --out" in told
     for line in (
         "#   `size_m2` is the column `size (m2)`",
         "#   left out: `id`, which is another number in nearly every row, as identifiers are",
