@@ -432,6 +432,11 @@ def test_layers_with_features_below_are_fitted_kept_and_explained(sharp: dict[st
     assert "12 inducing variables as asked, eigen(12), full Gaussian" in model.explain(sharp, inducing=asked)
     more = model.fit(sharp, progress=False, inducing=asked, start=again, steps=3, learning_rate=1e-4)
     assert more.elbo == pytest.approx(fit.elbo, abs=3 * (fit.elbo_se + more.elbo_se) + 1)
+    for other in ("fourier(12)", "eigen(13)", "eigen(12, over = [-9, 9])", 12):
+        with pytest.raises(gpdsl.GpdslError, match="has 12 inducing variables of another kind of `h`, from which"):
+            model.fit(sharp, progress=False, inducing=asked | {"h": other}, start=again, steps=3)
+    with pytest.raises(gpdsl.GpdslError, match="20 inducing points of `f`, from which .* or set inducing f = 20"):
+        model.fit(sharp, progress=False, inducing=asked | {"f": 21}, start=again, steps=3)
 
 
 def test_layers_over_moving_values_have_points_alone() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+import jax
 import numpy as np
 
 from gpdsl.data import Data
@@ -25,6 +26,7 @@ from gpdsl.inference.plan.explain import described, explain_observation, row_var
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.warm import Start
+from gpdsl.kernels.functionals import Functionals, Values, outline
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.language.inducing import asked_of, shown_of
 from gpdsl.language.model import VALUE
@@ -109,19 +111,30 @@ def plan_layered(program: Program, data: Data, options: Options, start: Start | 
         known = None if start is None or group.per_row else start.group_of(group.names[0])
         if start is None or known is None:
             continue
-        had = len(start.inducing[known[0]])
-        name, asked_here = group.names[0], asked[place]
-        other = asked_here if isinstance(asked_here, int) else len(points[place])
-        if asked_of(options.inducing, name) and other != had and len(points[place]) != had:
+        begun, name = start.inducing[known[0]], group.names[0]
+        if not _goes_on(asked_of(options.inducing, name), points[place], begun):
+            has = f"{len(begun)} inducing {'points' if isinstance(begun, Values) else 'variables of another kind'}"
+            same = f", or set {shown_of(options.inducing, name, len(begun))}" if isinstance(begun, Values) else ""
             raise GpdslError(
-                f"{shown_of(options.inducing, name)}, but start = fit has {had} inducing points of `{name}`, from "
-                f"which layers go on: leave out inducing, or set {shown_of(options.inducing, name, had)}"
+                f"{shown_of(options.inducing, name)}, but start = fit has {has} of `{name}`, from which layers go on: "
+                f"leave out inducing{same}"
             )
-        points[place] = start.inducing[known[0]]
+        points[place] = begun
     choice = _by_name(program, options, choice, [len(each) for each in points])
     search = SettledSearch if settles(program, choice.batch, choice.optimizer, choice.samples) else LayeredSearch
     engine = searching("layered", partial(search, start=q), refined=False, explain=explain_layers)
     return Plan(choice, Layout(Full(), False), points, engine)
+
+
+def _goes_on(asked: int | str | None, points: Functionals, begun: Functionals) -> bool:
+    """Whether a search that has begun goes on with what is asked for, of which these would be taken at first."""
+    if not asked:
+        return True
+    if isinstance(asked, int):
+        return isinstance(begun, Values) and len(begun) in (asked, len(points))
+    bounds = zip(jax.tree.leaves(points), jax.tree.leaves(begun), strict=True)
+    same = outline(points) == outline(begun)
+    return same and ("over" not in asked or all(np.allclose(a, b) for a, b in bounds))
 
 
 def _number(options: Options) -> int:
