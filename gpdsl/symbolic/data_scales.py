@@ -67,7 +67,8 @@ def log_spread(values: np.ndarray) -> float:
     if not known.size:
         return 0.0
     largest = float(np.max(np.abs(known)))
-    spread = float(np.std(known))  # NumPy takes the mean off first: large values with a small spread keep it
+    with np.errstate(over="ignore"):  # then its size is told
+        spread = float(np.std(known))  # NumPy takes the mean off first: large values with a small spread keep it
     return float(np.log(spread)) if spread > 1e-13 * largest and np.isfinite(spread) else log_size(values)
 
 
