@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,10 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.layered import planning
 from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.propagation import Drawn, Expected, Layers
+from gpdsl.inference.layered.settled import SettledSearch
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.kernels.functionals import Values
 from tests.inference.test_layered import _program
@@ -163,10 +166,32 @@ def test_points_leave_room_for_averages() -> None:
     some, many, most = ({"y": rng.normal(size=(rows, 4))} for rows in (100, 800, 5000))
     told = model.explain(some)
     assert "70 inducing points" in told and "without samples" in told and "in up to three cycles" in told
+    assert "and two from the start again" in told and "from the start again" not in model.explain(some, samples=4)
     assert "30 inducing points" in model.explain(many) and "without samples" in model.explain(many)
     assert "100 inducing points" in model.explain(some, inducing=100)
     assert "without samples" not in model.explain(some, expectations="sampled")
     assert "without samples" not in model.explain(most)
+
+
+def test_a_search_begins_again_and_says_where_it_ended_higher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a last layer that follows slowly: whoever stops it there gets the end of the cycles before, not this."""
+    monkeypatch.setattr(planning, "SETTLING", 30)
+    monkeypatch.setattr(planning, "FEWEST", 10)
+    heard: list[Any] = []
+    begins = SettledSearch._lengths
+
+    def lengths(self: SettledSearch, steps: np.ndarray) -> np.ndarray:
+        if self.slow and not heard:
+            heard.append((self.ends[-1][0], self.point, self.state().elbo, self.point))
+        return begins(self, steps)
+
+    monkeypatch.setattr(SettledSearch, "_lengths", lengths)
+    x = np.linspace(-1, 1, 12)
+    text = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.sign(np.sin(40 * x)) * (1 + x)}, progress=False, diagnose="no")
+    ((best, before, told, after),) = heard
+    assert told == best and before is after
+    assert fit.history[-1][0] == 50 and fit.elbo >= best - 1e-6
 
 
 @pytest.mark.slow

@@ -319,6 +319,7 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     if cycles:
         lines.append(
             "  in up to three cycles, until one gains next to nothing; the last layer is at its best in each step"
+            + ("" if choice.samples else "\n  and two from the start again, where it follows slowly at first")
         )
     if begins_below(program):
         lines.append("  from a fit of the last layer alone, with the others as they start")
