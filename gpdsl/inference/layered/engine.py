@@ -131,6 +131,9 @@ def rises(how: str, steps: int) -> str:
 State = dict[str, Any]
 """What Adam moves: `parameters` on the real line, `inducing` and `q` by group; and `last`, by natural gradients."""
 
+Place = tuple[State, Any, Any]
+"""Where a search is: what Adam moves, the last layer, and Adam's memory."""
+
 
 def last_layers(program: Program) -> tuple[int, ...]:
     """The places of the groups that no other latent is a function of."""
@@ -337,13 +340,15 @@ class LayeredSearch:
     def _assessing(self) -> tuple[Callable[..., Array], Callable[..., Array]]:
         return self.problem.compiling(self._whole), self.problem.compiling(self._rest)
 
-    def _result(self, value: float, error: float) -> Result:
-        last = {place: each.whitened() for place, each in self.last.items()}
-        q = {**self._posterior(self.point, self.problem.rows), **last}
+    def _result(self, value: float, error: float, place: Place | None = None) -> Result:
+        """Where it is, or at another point and last layer."""
+        point, natural, _ = place or (self.point, self.last, None)
+        last = {number: each.whitened() for number, each in natural.items()}
+        q = {**self._posterior(point, self.problem.rows), **last}
         q |= {p: Whitened(q[p].mean, q[p].sd[..., None]) for p in self.encoders}
         posterior = tidy([q[place] for place in range(len(self.problem.program.groups))])
-        inducing = as_numpy([*self._inducing(self.point)])
-        return Result(as_numpy(self.point["parameters"]), inducing, posterior, np.ones(1), value, error)
+        inducing = as_numpy([*self._inducing(point)])
+        return Result(as_numpy(point["parameters"]), inducing, posterior, np.ones(1), value, error)
 
 
 def _begun(q: dict[int, Any], last: dict[int, Precise], known: Mapping[int, Whitened]) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import plural
 from gpdsl.inference.driver import ALL_DONE
-from gpdsl.inference.layered.engine import SHARE, LayeredSearch, State, rises
+from gpdsl.inference.layered.engine import SHARE, LayeredSearch, Place, State, rises
 from gpdsl.inference.layered.propagation import inner_width
 from gpdsl.inference.layered.start import Groups
 from gpdsl.inference.problem import Problem, Result
@@ -36,9 +36,6 @@ LATE = 5.0
 
 NEAR = 0.5
 """How far a natural step of the last layer goes where the likelihood is not Gaussian."""
-
-Place = tuple[State, Any, Any]
-"""Where a search is: what Adam moves, the last layer, and Adam's memory."""
 
 
 def settles(program: Program, batch: int, optimizer: str, samples: int = 1) -> bool:
@@ -107,15 +104,8 @@ class SettledSearch(LayeredSearch):
 
     def state(self) -> Result:
         """Where it is, or where a cycle has ended higher."""
-        found, best = super().state(), max((value for value, _ in self.ends[1:]), default=-np.inf)
-        if not best > found.elbo:
-            return found
-        here = self.point, self.last, self.memory
-        try:
-            self.point, self.last, self.memory = self._best()
-            return self._result(best, 0.0)
-        finally:  # the search goes on from where it is
-            self.point, self.last, self.memory = here
+        best, place = max(self.ends[1:], key=lambda end: end[0], default=(-np.inf, None))
+        return self._result(best, 0.0, place) if best > self.problem.monitor.last else super().state()
 
     def _end(self) -> tuple[float, Place]:
         value = self._assessed()[0]
