@@ -21,7 +21,7 @@ from gpdsl.inference.posteriors.posterior import Posterior, by_parts
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities
-from gpdsl.results.criticism.passes import reweighted
+from gpdsl.results.criticism.passes import averaged, reweighted
 from gpdsl.results.criticism.through_layers import drawn_densities, rows_left_out
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
@@ -228,7 +228,7 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
     bound = fitted_rows(fit, data, "waic")
     if fit.program.inner:
         drawn = drawn_densities(fit, bound, np.arange(bound.rows))
-        itself = np.logaddexp.reduce(drawn, axis=0) - np.log(len(drawn))
+        itself = averaged(drawn)
         mean, square = drawn.mean(axis=0), np.mean(drawn**2, axis=0)
     else:
         itself, mean, square = _of_settings(fit, bound)

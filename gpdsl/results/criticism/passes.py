@@ -89,6 +89,12 @@ def places_among(
     return found
 
 
+def averaged(log_densities: Float[np.ndarray, "draws *rows"]) -> Float[np.ndarray, "*rows"]:
+    """The logarithm of the mean of densities over draws, in double precision wherever it is asked for."""
+    found: np.ndarray = np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities))
+    return found
+
+
 def reweighted(
     base: Float[np.ndarray, " draws"], log_densities: Float[np.ndarray, "draws rows"]
 ) -> tuple[Float[np.ndarray, "draws rows"], Float[np.ndarray, " rows"]]:
@@ -115,5 +121,5 @@ def _at_passes(fit: Fit, beliefs: Beliefs, outputs: Mapping[str, np.ndarray]) ->
     there = jax.tree.map(lambda each: each.reshape(passes, rows, *each.shape[2:]), left)
     others, _ = sample_latents(replace(beliefs, marginals=there), ROUGH, need_externals=False)
     chosen = np.where(better[:, None], np.reshape(others, latents.shape), latents)
-    itself = np.logaddexp.reduce(densities, axis=0) - np.log(len(densities))
+    itself = averaged(densities)
     return LeftOut(without, itself, k, np.zeros(rows), places_among(beliefs, chosen, log_weights, outputs))
