@@ -9,6 +9,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.errors import GpdslError
+from gpdsl.language.calls import answering
 from gpdsl.language.distributions import BUILT_IN, Distribution, Parameter, add
 from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, OUTPUT_KINDS, STATEMENTS
 from gpdsl.results import conditional
@@ -33,6 +34,7 @@ STEP, RANGE = 1.3, 2.0
 Given = str | Callable[..., object]
 
 
+@answering
 def register_distribution(
     name: str,
     parameters: Mapping[str, str],

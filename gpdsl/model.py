@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
-from gpdsl.language.calls import MADE, CallError, FitOptions, answering, path_of, spoken, with_options
+from gpdsl.language.calls import MADE, CallError, FitOptions, Named, answering, path_of, spoken, with_options
 from gpdsl.language.model import Declarations
 from gpdsl.language.source import shipped
 from gpdsl.language.used import PathLike, Reach, read_model
@@ -157,7 +157,7 @@ class Model:
         """Everything the model declares, as plain values: axes, types, distributions, and what it wants of its data."""
         from gpdsl.symbolic.information import information
 
-        return information(self.declarations)
+        return Named(information(self.declarations))
 
     def warnings(
         self, data: Any = None, *, columns: Mapping[str, str] | None = None, standardise: Asked = None
@@ -253,6 +253,7 @@ def zoo_names() -> list[str]:
     return sorted(p.name.removesuffix(".gpm") for p in shipped("models").iterdir() if p.name.endswith(".gpm"))
 
 
+@answering
 def zoo_text(name: str) -> str:
     """Source text of a shipped model. Raises GpdslError for an unknown name."""
     if name not in zoo_names():

@@ -19,7 +19,7 @@ from gpdsl.data.convert import order_of
 from gpdsl.data.targets import WORDS_IN_Y, NotNumbersError, numbers_expected, refuse_odd_labels
 from gpdsl.data.values import numbers_in_order
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
-from gpdsl.language.calls import answering, spoken
+from gpdsl.language.calls import answering, path_of, spoken
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
 
@@ -134,6 +134,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             "inducing": self.inducing,
             "steps": self.steps,
         }
+        if not isinstance(self.options or {}, Mapping):
+            raise GpdslError(f"options: expected a dictionary of options, got {quoted(repr(self.options))[:60]}")
         given |= held | dict(self.options or {})
         if self.model is None and all(given.get(name) is None for name in ("engine", "posterior", *SPARSE)):
             given = self._sizes(len(y)) | {name: value for name, value in given.items() if value is not None}
@@ -324,7 +326,7 @@ def _compiled(model: str | PathLike[str] | models.Model) -> models.Model:
         return model
     if isinstance(model, str) and "\n" in model:
         return models.compile(model)
-    if not Path(model).exists():
+    if not path_of(model, "model").exists():
         raise GpdslError(f"model = {quoted(repr(model))}: expected a path of a .gpm file, a text of lines, or a Model")
     return models.load(Path(model))
 

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from scipy.stats import binom
 
 from gpdsl.errors import GpdslError, plural, preformatted, quoted
+from gpdsl.language.calls import spoken
 from gpdsl.replacing import replacing
 from gpdsl.results.pictures.style import plain, save, wrapped
 
@@ -99,6 +100,7 @@ class Row(NamedTuple):
     verdict: str
 
 
+@spoken
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """P(quantity < its true value) by the posteriors of many simulated data sets: uniform where these are right.

@@ -15,8 +15,8 @@ _MONTH = re.compile(r"(\d{4})-(\d{2})")
 _QUARTER = re.compile(r"(\d{4})-?Q([1-4])")
 _YEAR_FIRST = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})((?:[T ].*)?)")
 _DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})((?:[T ].*)?)")
-YEAR_LAST = re.compile(r"\d{1,2}([/-])\d{1,2}\1\d{4}(?:[T ].*)?")
-"""Days that do not say which number is the month."""
+YEAR_LAST = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})((?:[T ].*)?)")
+"""Days that do not say which number is the month, or in which century they are."""
 NAMED_MONTH = re.compile(
     r"\b\d{1,2}[\s.,-]*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|"
     r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b[\s.,-]*\d",
@@ -61,6 +61,17 @@ def moment_in(text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
+
+
+def format_of(text: str) -> str:
+    """How `strptime` and pandas would be told to read such a day; nothing of other texts. The day is first in doubt."""
+    found = YEAR_LAST.fullmatch(text.strip())
+    if found is None:
+        return ""
+    first, point, second, year, rest = found.groups()
+    order = ("%m", "%d") if int(second) > 12 >= int(first) else ("%d", "%m")
+    clock = f"{rest[0]}{':'.join(('%H', '%M', '%S')[: rest.count(':') + 1])}" if rest else ""
+    return point.join((*order, "%Y" if len(year) > 2 else "%y")) + clock
 
 
 def moment_by_digits(number: float) -> datetime | None:

@@ -12,7 +12,7 @@ import numpy as np
 from gpdsl.data.columns import Found
 from gpdsl.data.errors import NotFinite, shown
 from gpdsl.data.file_mistakes import NotATime, ZonesDiffer
-from gpdsl.data.moments import moment_by_digits, moment_in, zone_name, zone_of
+from gpdsl.data.moments import format_of, moment_by_digits, moment_in, zone_name, zone_of
 from gpdsl.data.values import Wrong, place_of
 from gpdsl.language.model import Input
 from gpdsl.language.vocabulary import TIME_UNITS
@@ -87,7 +87,8 @@ def _refuse(found: Found, absent: list[bool]) -> None:
         column, row, at = place_of(found, np.array(absent).reshape(found.values.shape))
         value = found.values[at]
         missing = value is None or value != value  # NaN is the one value that differs from itself
-        raise Wrong(NotFinite(column, row, "missing") if missing else NotATime(column, row, shown(value)))
+        wrong = NotATime(column, row, shown(value), format_of(value) if isinstance(value, str) else "")
+        raise Wrong(NotFinite(column, row, "missing") if missing else wrong)
 
 
 def as_data(

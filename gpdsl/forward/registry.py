@@ -16,6 +16,7 @@ from gpdsl.forward.accounting import Accounting
 from gpdsl.forward.backends import Here, backend_of
 from gpdsl.forward.mistakes import BadTimeout
 from gpdsl.forward.work import Backend, Job
+from gpdsl.language.calls import answering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,7 @@ class Policy:
         return self.otherwise == "penalise"
 
 
+@answering
 def retry(attempts: int, otherwise: str = "raise") -> Policy:
     """The policy that calls the function up to `attempts` more times for a row that failed, for failures by chance.
 
@@ -139,6 +141,7 @@ _REGISTERED: dict[str, ForwardModel] = {}
 def register_forward_model(name: str, function: Function, **how: Unpack[How]) -> ForwardModel: ...
 @overload
 def register_forward_model(name: str, function: None = None, **how: Unpack[How]) -> Callable[[Function], Function]: ...
+@answering
 def register_forward_model(
     name: str, function: Function | None = None, **how: Unpack[How]
 ) -> ForwardModel | Callable[[Function], Function]:
@@ -155,6 +158,7 @@ def register_forward_model(
 def register_likelihood(name: str, log_density: Function, **how: Unpack[How]) -> ForwardModel: ...
 @overload
 def register_likelihood(name: str, log_density: None = None, **how: Unpack[How]) -> Callable[[Function], Function]: ...
+@answering
 def register_likelihood(
     name: str, log_density: Function | None = None, **how: Unpack[How]
 ) -> ForwardModel | Callable[[Function], Function]:
@@ -167,6 +171,7 @@ def register_likelihood(
     return _registering(name, log_density, LIKELIHOOD, how)
 
 
+@answering
 def opaque(function: Function, **how: Unpack[How]) -> ForwardModel:
     """An opaque function with a way to call it, for `externals=` of `gpdsl.load`; nothing is registered.
 

@@ -32,6 +32,7 @@ from gpdsl.forward.session import (
 )
 from gpdsl.forward.threads import Threads
 from gpdsl.forward.work import Backend, Job, Pieces, Unreachable, stops, take
+from gpdsl.language.calls import answering
 
 DEFAULT_SECONDS = 60.0
 LANES = 4
@@ -49,6 +50,7 @@ SERIAL = 1.7
 """Two calls together take so many times as long as one where the server does one after the other."""
 
 
+@answering
 def umbridge(
     url: str | Sequence[str], name: str | None = None, *, config: Mapping[str, Any] | None = None, **how: Unpack[How]
 ) -> ForwardModel:

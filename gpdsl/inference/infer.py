@@ -56,6 +56,7 @@ from gpdsl.inference.summed import plan_summed
 from gpdsl.inference.warm import Start, carry, check_start
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.numerics import jitters_for
+from gpdsl.language.calls import answering
 from gpdsl.language.options import name_engine
 from gpdsl.language.vocabulary import STATEMENTS
 from gpdsl.program.program import Program, make_rows
@@ -132,6 +133,7 @@ def _nothing_against(program: Program) -> None:
     """No reason why an engine should not fit a program."""
 
 
+@answering
 def register_engine(
     name: str,
     begin: Callable[[Problem], Search],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, getmembers, isfunction, signature
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
@@ -25,6 +27,30 @@ class NoSuchPlaceError(GpdslError, IndexError):
     """An element that a sequence does not have, which also ends a loop over it."""
 
 
+class NoSuchKeyError(GpdslError, KeyError):
+    """A key that a table does not have."""
+
+    __str__ = Exception.__str__  # that of a KeyError is a quotation
+
+
+class Named(dict[str, Any]):
+    """A table by names, which says what it has where another is asked for."""
+
+    elsewhere = ""
+
+    def __missing__(self, key: object) -> Any:
+        known = f" among {', '.join(f'`{each}`' for each in self)}" if self else ", nor anything else"
+        meant = closest(key, [*self]) if isinstance(key, str) else ""
+        meant = f"; did you mean `{meant}`?" if meant else self.elsewhere
+        raise NoSuchKeyError(f"there is no {quoted(repr(key))[:60]}{known}{meant}")
+
+
+class Parameters(Named):
+    """Values of parameters, by name."""
+
+    elsewhere = "; latents, lets and outputs are functions of rows: `fit.predict(data).mean(name)`"
+
+
 class NoSuchNameError(GpdslError, AttributeError):
     """An attribute that a thing does not have; `hasattr` is false, as of any other that is missing."""
 
@@ -36,7 +62,9 @@ def spoken(kind: Kind) -> Kind:
             setattr(kind, name, answering(method, f"{kind.__name__.lower()}.{name}"))
     kind.__getattr__ = _no_such_name  # type: ignore[attr-defined]
     if kind.__name__ in MADE:
-        kind.__getitem__ = _no_table  # type: ignore[attr-defined, index]
+        kind.__getitem__ = kind.__iter__ = _no_table  # type: ignore[attr-defined, index]
+        if hasattr(kind, "__len__"):  # what has none is an element of arrays of objects
+            kind.__array__ = _no_table  # type: ignore[attr-defined]
     return kind
 
 
@@ -57,11 +85,15 @@ MADE = {
         "predictions are made by `fit.predict(data)`",
         "there are `prediction.mean({key})`, `sd`, `quantile`, `draws`, and `prediction.to_frame()` for a table",
     ),
+    "Simulation": (
+        "simulations are made by `model.sample_prior()`",
+        "`drawn.data[{key}]` is an input or output, `drawn.latents[{key}]` a latent, `drawn.table()` has all columns",
+    ),
 }
 """What nobody makes by hand: what does instead, and what has the elements that it is asked for by brackets."""
 
 
-def _no_table(self: object, key: object) -> Any:
+def _no_table(self: object, key: object = "y", **how: object) -> Any:
     kind = type(self).__name__ if type(self).__name__ in MADE else "Prediction"
     raise CallError(f"a {kind} is no table: {MADE[kind][1].format(key=quoted(repr(key))[:40])}")
 
@@ -73,17 +105,59 @@ def answering(function: Function, name: str = "") -> Function:
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             return function(*arguments, **keywords)
-        except TypeError:
+        except GpdslError:
+            raise
+        except Exception:
             try:
-                signature(function).bind(*arguments, **keywords)
+                given = signature(function).bind(*arguments, **keywords).arguments
             except TypeError as problem:
                 called = type(arguments[0]).__name__ if function.__name__ == "__init__" else name or function.__name__
                 if called in MADE:
                     raise CallError(f"{called}: {MADE[called][0]}") from None
                 raise _refused(function, called, str(problem), keywords) from None
+            if wrong := _mistaken(function, given):
+                raise CallError(f"{name or function.__name__}: {wrong}") from None
             raise
 
     return call  # type: ignore[return-value]
+
+
+KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a text", lambda given: isinstance(given, str)),
+    "bool": ("True or False", lambda given: type(given).__name__ in {"bool", "bool_"}),
+    "int": ("a whole number", lambda given: isinstance(given, Integral) and not isinstance(given, bool)),
+    "float": ("a number", lambda given: isinstance(given, Real) and not isinstance(given, bool)),
+    "Mapping": ("a dictionary", lambda given: isinstance(given, Mapping)),
+    "Sequence[str]": ("a list of texts", lambda given: _is_list(given) and all(isinstance(e, str) for e in given)),
+    "Sequence[float]": ("a list of numbers", lambda given: _is_list(given) and all(isinstance(e, Real) for e in given)),
+    "Externals": ("a dictionary of functions", lambda given: isinstance(given, Mapping)),
+    "Path": ("the path of a file", lambda given: isinstance(given, str | PathLike)),
+    "PathLike": ("the path of a file", lambda given: isinstance(given, str | PathLike)),
+    "Callable": ("a function", callable),
+    "Fit": ("a fit, as of `model.fit(data)`", lambda given: type(given).__name__ == "Fit"),
+    "Model": ("a model, as of `gpdsl.load(path)`", lambda given: type(given).__name__ == "Model"),
+    "None": ("None", lambda given: given is None),
+}
+"""By how annotations begin, what is meant in words, and whether that is given."""
+
+ANYTHING: tuple[str, Callable[[Any], bool]] = ("anything", lambda given: True)
+
+
+def _is_list(given: object) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+
+
+def _mistaken(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """Which argument of a call that failed is none of the things that its annotation names, in words."""
+    for name, value in given.items():
+        parameter = signature(function).parameters[name]
+        parts = re.split(r"\s*\|\s*(?![^\[]*\])", str(parameter.annotation))  # not those within brackets
+        kinds = [KINDS.get(each, KINDS.get(each.partition("[")[0], ANYTHING)) for each in parts]
+        single = parameter.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+        if single and value is not parameter.default and not any(right(value) for _, right in kinds):
+            words = " or ".join(dict.fromkeys(word for word, _ in kinds if word != "None"))
+            return f"`{name}`: expected {words}, got {quoted(repr(value))[:60]}"
+    return ""
 
 
 def _refused(function: Callable[..., Any], name: str, problem: str, keywords: Collection[str]) -> CallError:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from lark import Token
 
+from gpdsl.language.calls import answering
 from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors.base import ModelError, display_width
 from gpdsl.language.parser import Piece, grammar, parse, split
@@ -301,6 +302,7 @@ def _indent(rows: Block) -> None:
 _BYTE_ORDER_MARK = "\ufeff"
 
 
+@answering
 def format_text(text: str, name: str = "<model>") -> str:
     """A model text in canonical layout. Formatting again changes nothing, and the model stays the same.
 

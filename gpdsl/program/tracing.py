@@ -26,6 +26,7 @@ from gpdsl.kernels.columns import Canonical, Space, canonical
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.language import model as m
+from gpdsl.language.calls import answering
 from gpdsl.language.used import define, definition_of, statement_of
 from gpdsl.program.cache import precision
 from gpdsl.symbolic.checking import compile_checked
@@ -149,6 +150,7 @@ _output ~ Normal(_latent, 1)
 _trials: dict[str, str] = {}
 
 
+@answering
 def register_kernel(name: str, definition: str, *, parameters: Mapping[str, str] | None = None) -> None:
     """Make a kernel known by name in all models, for this process; a second registration replaces the first.
 

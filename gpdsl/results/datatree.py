@@ -189,7 +189,7 @@ def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: S
             continue
         parts = {"mean": prediction.mean(name), "sd": np.sqrt(prediction.variance(name))}
         found |= {f"{name}_{part}": _named(fit, name, lead, values) for part, values in parts.items()}
-        if quantiles:
+        if len(quantiles):
             ends = prediction.quantile(name, quantiles)
             if output is not None and output.kind == "binary":
                 ends = in_words(prediction.levels(name), ends)

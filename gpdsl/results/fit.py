@@ -22,7 +22,7 @@ from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts, parts
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.language.calls import path_of, spoken
+from gpdsl.language.calls import Parameters, path_of, spoken
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.kept import on_use
@@ -193,7 +193,7 @@ class Fit(Shown, Criticised):
     def parameters_in_data_units(self) -> dict[str, np.ndarray]:
         """Of a fit that standardised, the positive parameters whose unit the model tells, in the units of the data."""
         factors = unit_factors(self.program.translator, self.standardised.sds) if self.standardised.sds else {}
-        return {name: factor * self.parameters[name] for name, factor in factors.items()}
+        return Parameters((name, factor * self.parameters[name]) for name, factor in factors.items())
 
     @property
     def log_evidence_bound(self) -> float:

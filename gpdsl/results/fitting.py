@@ -34,7 +34,7 @@ from gpdsl.inference.problem import Monitor, Report, Result, as_arrays
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.warm import Start, check_start
 from gpdsl.inference.watch import honour_interrupts, watching
-from gpdsl.language.calls import path_of
+from gpdsl.language.calls import Named, Parameters, path_of
 from gpdsl.language.model import Declarations
 from gpdsl.program.cache import precision
 from gpdsl.program.kept import on_use
@@ -172,7 +172,7 @@ class _Asked:
         fitted = trained(self.program, choice, predicting)
         constrain = on_use(("constrain", fitted.known_by), lambda: fitted.parameters.constrain)
         values = constrain(as_arrays(result.parameters, self.options.dtype))
-        parameters = {name: np.asarray(values[name]) for name in self.model.declarations.params}
+        parameters = Parameters((name, np.asarray(values[name])) for name in self.model.declarations.params)
         found = result.integrated
         settings = None if found is None else Settings.of(found, constrain, self.options.dtype)
         return Fit(
@@ -191,7 +191,7 @@ class _Asked:
             rows=self.bound.rows,
             seconds=time.perf_counter() - self.begun,
             compile_seconds=monitor.compile_seconds,
-            columns=self.columns,
+            columns=Named(self.columns),
             interrupted=result.interrupted,
             usage=self.account.usage(),
             held=result.held,

@@ -6,6 +6,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import Paths, parts
 from gpdsl.inference.problem import as_arrays
 from gpdsl.language import model as m
-from gpdsl.language.calls import NoSuchPlaceError
+from gpdsl.language.calls import NoSuchPlaceError, answering, spoken
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import jit, precision
 from gpdsl.program.evaluation import prior_means
@@ -286,6 +287,7 @@ def _read_at(translator: Translator, name: str, law: Law, o: ObservationTerms) -
 # Whole functions drawn from a fit: called with any rows, again and again, they are always the same functions.
 
 
+@spoken
 @dataclass(frozen=True, eq=False)
 class DrawnFunctions(Sequence["DrawnFunction"]):
     """Functions of the posterior: called with rows and a name, all give [draws, rows, *axes] and each [rows, *axes].
@@ -322,6 +324,7 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
     def __repr__(self) -> str:
         return f"<{self.draws} functions drawn from the posterior of {self.fit.program.declarations.name}>"
 
+    @partial(answering, name="functions")
     def __call__(self, data: Any, name: str | None = None) -> Float[np.ndarray, "draws rows *axes"]:
         """Values of a latent, the first by default, or of a let, at rows that need the inputs only."""
         fit = self.fit
@@ -375,6 +378,7 @@ class DrawnFunction:
     every: DrawnFunctions
     number: int
 
+    @partial(answering, name="functions[0]")
     def __call__(self, data: Any, name: str | None = None) -> Float[np.ndarray, "rows *axes"]:
         """Values at rows: see `DrawnFunctions`."""
         return self.every(data, name)[self.number]

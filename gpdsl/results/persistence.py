@@ -31,7 +31,7 @@ from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse
-from gpdsl.language.calls import answering, path_of
+from gpdsl.language.calls import Named, Parameters, answering, path_of
 from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
@@ -207,7 +207,7 @@ def _rebuild(
     )
     verification.check_own(program, options, choice)
     inducing = tuple(_inducing(shape, i, arrays) for i, shape in enumerate(header["inducing"]))
-    parameters = {n: arrays[f"parameter.{n}"] for n in declarations.params}
+    parameters = Parameters((n, arrays[f"parameter.{n}"]) for n in declarations.params)
     said, shapes = header.get("inspection"), {n: np.shape(value) for n, value in parameters.items()}
     fit = Fit(
         program=trained(program, choice, predicting),
@@ -219,7 +219,7 @@ def _rebuild(
         posterior=(),
         weights=arrays["weights"],
         history=arrays["history"],
-        columns=header["columns"],
+        columns=Named(header["columns"]),
         usage=verification.read_usage(header["usage"]),
         notes=tuple(header["notes"]),
         digests=header["digests"],

@@ -16,7 +16,7 @@ from gpdsl.data.times import Calendar, words_of
 from gpdsl.errors import GpdslError, plural
 from gpdsl.forward import Usage
 from gpdsl.inference.posteriors.posterior import by_parts
-from gpdsl.language.calls import spoken
+from gpdsl.language.calls import Named, spoken
 from gpdsl.program.cache import in_precision
 from gpdsl.results import draws as drawing
 from gpdsl.results import expectation as ex
@@ -81,8 +81,9 @@ class Prediction(Scored):
         """The inputs that are times, as dates [rows, *axes]: of NumPy, or of Python in the zone of the fit."""
         calendar = self._calendar
         if self.origin is None or calendar is None:
-            return {}
-        return {name: calendar.dates(name, moments) for name, moments in self.origin.data.moments.items()}
+            return Named()
+        moments = self.origin.data.moments.items()
+        return Named((name, calendar.dates(name, each)) for name, each in moments)
 
     @property
     def _calendar(self) -> Calendar | None:
@@ -92,15 +93,15 @@ class Prediction(Scored):
     def labels(self) -> dict[str, np.ndarray]:
         """The inputs that are labels, in the words of the data [rows, *axes]."""
         if self.origin is None:
-            return {}
+            return Named()
         data = self.origin.data
-        return words_of(self._declarations.inputs, data.inputs, data.every_level)
+        return Named(words_of(self._declarations.inputs, data.inputs, data.every_level))
 
     @property
     def shown_inputs(self) -> dict[str, np.ndarray]:
         """The inputs [rows, *axes] as they were given: times as dates, labels in words."""
         assert self.origin is not None
-        return {**self.origin.data.inputs, **self.times, **self.labels}
+        return Named({**self.origin.data.inputs, **self.times, **self.labels})
 
     @property
     def without_unit(self) -> tuple[str, ...]:
@@ -119,7 +120,7 @@ class Prediction(Scored):
         Names are those of outputs and lets by default. Rows keep the index of the frame that was predicted, and
         `frame.attrs["standardised"]` names what is in standard deviations, of data that were standardised.
         """
-        asked = [quantiles] if isinstance(quantiles, float) else quantiles
+        asked: Any = quantiles if np.ndim(quantiles) else [quantiles]
         return frame_of(self, [names] if isinstance(names, str) else names, asked)
 
     def to_xarray(
@@ -130,7 +131,7 @@ class Prediction(Scored):
         Its coordinates are the inputs, and the index of the frame that was predicted. What is in standard deviations,
         of data that were standardised, has the attribute `units`, "standardised".
         """
-        asked = [quantiles] if isinstance(quantiles, float) else quantiles
+        asked: Any = quantiles if np.ndim(quantiles) else [quantiles]
         return dataset_of(self, [names] if isinstance(names, str) else names, asked)
 
     def __repr__(self) -> str:

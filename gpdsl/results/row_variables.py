@@ -19,6 +19,7 @@ from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.inference.problem import as_arrays
+from gpdsl.language.calls import Named
 from gpdsl.program.cache import precision
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import Group, kernel_values
@@ -50,7 +51,7 @@ class RowVariable(NamedTuple):
 
 def row_variables(fit: Fit, data: Any) -> Mapping[str, RowVariable]:
     """See `Fit.row_variables`."""
-    program, found = fit.program, {}
+    program, found = fit.program, Named()
     if not program.declarations.rows:
         raise GpdslError(
             f"row_variables: {fit.model.name} has none; `row w ~ Normal(0, 1)` declares one, a value of each row"

@@ -12,6 +12,7 @@ from gpdsl.data.columns import Found
 from gpdsl.data.convert import from_object
 from gpdsl.data.values import Wrong, binary_values, numbers
 from gpdsl.errors import GpdslError, quoted
+from gpdsl.language.options import check_option
 from gpdsl.program.cache import in_precision
 from gpdsl.results.draws import NoLawError, Shares, falls_below, law_of_output, sizes_of
 from gpdsl.results.expectation import Beliefs
@@ -117,7 +118,7 @@ class Scored:
         Uniform where the model is right; NaN where a value is missing. Where a value has a probability of its own, as a
         count has, a random place within this jump (Dunn and Smyth 1996). Labels are in the order of their levels.
         """
-        return pit_of(cast("Prediction", self), name, observed, seed)
+        return pit_of(cast("Prediction", self), name, observed, check_option("seed", seed))
 
 
 # The continuous ranked probability score: the integral of (F(z) - [z >= y])^2, E|Y - y| - E|Y - Y'| / 2.

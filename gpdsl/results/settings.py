@@ -16,13 +16,20 @@ from gpdsl.inference.integrated import STATISTICS, Integrated
 from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
 from gpdsl.inference.problem import as_arrays
-from gpdsl.language.calls import spoken, unknown_argument
+from gpdsl.language.calls import Parameters, spoken, unknown_argument
 from gpdsl.language.model import Declarations
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.quantiles import weighted_quantile, weighted_share
 
 OWN = {"mean", "root", "z", "loadings"}
 """Arrays of a posterior that depend on the parameters: the others are those of the fit."""
+
+
+jax.tree_util.register_pytree_node(
+    Parameters,
+    lambda table: (tuple(table.values()), tuple(table)),  # type: ignore[arg-type, return-value]
+    lambda names, values: Parameters(zip(names, values, strict=True)),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,7 +137,7 @@ def _number_columns(
         if np.isnan(parts["mean"]).any():  # what has no mean has no variance, and that is said already
             warnings.filterwarnings("ignore", f"`{re.escape(name)}` has no variance", GpdslWarning)
         parts["sd"] = np.sqrt(prediction.variance(name))
-    if quantiles:
+    if len(quantiles):
         ends = prediction.quantile(name, quantiles)
         ends = in_words(prediction.levels(name), ends) if binary else ends
         parts |= {f"q{p:g}": values for p, values in zip(quantiles, ends, strict=True)}

@@ -22,6 +22,7 @@ from gpdsl.data.write import write_table
 from gpdsl.errors import plural
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
+from gpdsl.language.calls import Named, spoken
 from gpdsl.language.source import closest
 from gpdsl.language.takes import Whole
 from gpdsl.program.cache import precision
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 # `Simulation`: a simulated data set, the truth behind it, and both as columns of a table.
 
 
+@spoken
 @dataclass(frozen=True, eq=False)
 class Simulation:
     """One draw from a model's prior. Arrays are [rows, *axes].
@@ -138,12 +140,12 @@ def simulate(
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
     return Simulation(
-        data={**as_data(declarations.inputs, calendar, world.inputs, levels), **outputs},
-        latents=latents,
+        data=Named({**as_data(declarations.inputs, calendar, world.inputs, levels), **outputs}),
+        latents=Named(latents),
         functionals={shown(declarations, *key): values for key, values in world.latents.items() if key not in own},
-        lets=lets,
-        row_variables=row_variables,
-        parameters=dict(world.parameters),
+        lets=Named(lets),
+        row_variables=Named(row_variables),
+        parameters=Named(world.parameters),
         sizes=free,
         assumed=assumed,
         drawn=tuple(name for name in declarations.inputs if name not in given),

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections.abc import Mapping
+from typing import Any
 
+import jax
+import numpy as np
+import pandas as pd
 import pytest
 
 import gpdsl
@@ -97,7 +103,7 @@ def test_options_of_a_fit_are_named_as_such() -> None:
 @pytest.fixture(scope="module")
 def fit() -> gpdsl.Fit:
     text = "index s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
-    model = gpdsl.compile(text + "y ~ Normal(a[site], 0.1)\n")
+    model = gpdsl.compile(text + "param sd : positive = 0.1\ny ~ Normal(a[site], sd)\n")
     return model.fit({"site": ["a", "b", "a", "b"], "y": [0.0, 1.0, 0.1, 0.9]})
 
 
@@ -156,3 +162,54 @@ def test_what_the_package_does_not_have_is_told_where_it_is(name: str, said: str
         getattr(gpdsl, name)
     assert isinstance(caught.value, gpdsl.GpdslError) and not hasattr(gpdsl, name)
     assert not hasattr(gpdsl, "__wrapped__")
+
+
+def test_arguments_that_are_something_else_are_told_what_is_expected(fit: gpdsl.Fit) -> None:
+    """By the annotations of what was called, where the call has failed."""
+    prediction, frame = fit.predict({"site": ["a", "b"]}), pd.DataFrame({"site": ["a"]})
+    calls: list[tuple[Any, str]] = [
+        (lambda: gpdsl.format_text(3), "format_text: `text`: expected a text, got 3"),
+        (lambda: gpdsl.compile("model m\noutput y : real\ny ~ Normal(0, 1)\n", externals=3), "expected a dictionary"),
+        (lambda: fit.model.sample_prior(sizes=3), "model.sample_prior: `sizes`: expected a dictionary, got 3"),
+        (lambda: fit.model.latex(standalone=np.zeros(2)), "`standalone`: expected True or False"),
+        (lambda: fit.model.warnings(frame, columns=3), "model.warnings: `columns`: expected a dictionary, got 3"),
+        (lambda: prediction.to_frame(names=3), "`names`: expected a list of texts, got 3"),
+        (lambda: prediction.label([]), r"prediction.label: `name`: expected a text, got \[\]"),
+        (lambda: prediction.pit("y", [0.0, 1.0], seed=-1), "seed = -1: expected a whole number"),
+        (lambda: gpdsl.retry("often"), "no policy for failures"),  # type: ignore[arg-type]
+        (lambda: gpdsl.register_distribution(), "missing a required argument"),  # type: ignore[call-arg]
+    ]
+    for call, said in calls:
+        with pytest.raises(gpdsl.GpdslError, match=said):
+            call()
+    with pytest.raises(ZeroDivisionError):  # of the user's own, whose arguments are as they should be
+        fit.model.fit({"site": ["a", "b"], "y": [0.0, 1.0]}, callback=lambda report: 1 / 0)
+
+
+def test_tables_say_what_they_have(fit: gpdsl.Fit) -> None:
+    drawn, prediction = fit.model.sample_prior(rows=3, sizes={"S": 2}), fit.predict({"site": ["a"]})
+    tables: list[tuple[Mapping[str, Any], str, str]] = [
+        (fit.parameters, "b", "no 'b' among `sd`; latents, lets and outputs are functions of rows: `fit.predict"),
+        (copy.deepcopy(fit.parameters), "sds", "did you mean `sd`"),
+        (prediction.labels, "y", "no 'y' among `site`"),
+        (prediction.times, "site", "no 'site', nor anything else"),
+        (drawn.data, "z", "no 'z' among `site`, `y`"),
+        (drawn.latents, "f", "no 'f' among `a`"),
+        (fit.model.info(), "input", "did you mean `inputs`"),
+    ]
+    for table, name, said in tables:
+        with pytest.raises(KeyError) as caught:
+            table[name]
+        assert said in str(caught.value) and isinstance(caught.value, gpdsl.GpdslError) and name not in table
+    doubled = jax.tree.map(lambda value: 2 * value, fit.parameters)  # trees of arrays, as any dictionary
+    assert doubled["sd"] == 2 * fit.parameters["sd"]
+    for made in (prediction, drawn, fit):
+        with pytest.raises(CallError, match="is no table"):
+            pd.DataFrame(made)
+    assert np.array([fit, fit], dtype=object).shape == (2,)
+
+
+def test_quantiles_of_a_frame_may_be_an_array(fit: gpdsl.Fit) -> None:
+    prediction = fit.predict({"site": ["a"]})
+    frames = [prediction.to_frame(quantiles=each) for each in (0.5, [0.5], np.array([0.5]))]  # type: ignore[arg-type]
+    assert all(each.equals(frames[0]) and "y_q0.5" in each for each in frames)
