@@ -190,7 +190,7 @@ class Solved:
 
 
 BRIEFLY = 10000
-"""Covariances up to which these take less time than compiling them well: a millisecond at most."""
+"""Covariances up to which evaluations take less time, some milliseconds at most, than compiling them well."""
 
 
 def evidence_of(problem: Problem, system: System) -> Evaluated:
@@ -217,7 +217,8 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
 def _between_programs(problem: Problem, system: System) -> Evaluated:
     rows, start = problem.rows, problem.parameters
     sizes = [(len(part.rows), part.width) for part in system.parts]
-    how = {"fused": True, "brief": sum(sets * size**2 for sets, size in sizes) <= BRIEFLY}
+    few = sum(sets * size**2 for sets, size in sizes) <= BRIEFLY
+    how = {"fused": not few, "brief": few}
     ahead = problem.shared(_forward, start, rows, context=system, **how)
     shapes = [jax.ShapeDtypeStruct((sets, size, size), jnp.result_type(float)) for sets, size in sizes]
     vectors = [jax.ShapeDtypeStruct(shape.shape[:2], shape.dtype) for shape in shapes]
