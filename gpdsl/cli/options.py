@@ -227,8 +227,14 @@ def check_writable(option: str, path: str | None) -> None:
 def check_picture(option: str, path: str | None) -> None:
     """Raise GpdslError for a picture that could not be written."""
     check_writable(option, path)
-    if path is not None and Path(path).suffix.lower() not in PICTURES:
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in PICTURES:
         raise GpdslError(f"{option} {path}: expected a name ending in {', '.join(PICTURES)}")
+
+    from gpdsl.results.pictures.style import verify_matplotlib
+
+    verify_matplotlib()
 
 
 # `--standardise`: inputs and outputs with mean 0 and standard deviation 1, by numbers that the fit remembers.

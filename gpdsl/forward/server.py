@@ -31,8 +31,10 @@ from gpdsl.forward.session import NUMBER_BYTES, TimedSocket
 LEVELS, SHRINK = 20, 4.0
 """Steps on either side of a number, each so much smaller than the one before."""
 
-ROUNDED, WIDE = 4, 8.0
-"""Smallest steps, whose estimates differ by rounding, and how many times that an estimate may be off."""
+ROUNDED, WIDE = 4, 64.0
+"""Smallest steps, whose estimates differ by rounding, and how many times that an estimate may be off: where arguments
+are nearly equal, values are rounded alike, and differ by less than those further apart.
+"""
 
 SMOOTH = ("real", "positive", "time")
 """Kinds of inputs along which there are slopes; none along counts and labels."""

@@ -29,7 +29,7 @@ from gpdsl.results.levels import levels_of
 from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
 from gpdsl.results.pictures.plot import KINDS, Asked, drawn, suited
 from gpdsl.results.pictures.rows import Seen, seen_of
-from gpdsl.results.pictures.style import element
+from gpdsl.results.pictures.style import element, verify_matplotlib
 from gpdsl.results.scored import places_drawn
 from gpdsl.results.summary import in_brief, own_doubts, too_few
 from gpdsl.symbolic.checking import all_warnings
@@ -287,6 +287,7 @@ def write_report(fit: Fit, path: Path, data: Any = None) -> None:
     """Write the page. Raises GpdslError for data that do not suit the model, and where nothing can be written."""
     if path.suffix.lower() not in {".html", ".htm"}:
         raise GpdslError(f"a report is a web page: expected a name ending in .html, got {path.name}")
+    verify_matplotlib()
     whole = report(fit, data)
     try:
         with replacing(path) as file:

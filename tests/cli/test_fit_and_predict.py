@@ -78,6 +78,21 @@ def test_a_picture_has_a_form_that_is_known(fitted: Path, capsys: pytest.Capture
     assert "--out" in (told := capsys.readouterr().err) and "a name ending in .png, .pdf, .svg" in told
 
 
+def test_pictures_are_refused_before_the_fit_where_matplotlib_is_missing(
+    fitted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    fit, page, picture = str(fitted / "s.gpfit"), fitted / "page.html", fitted / "other.png"
+    for line in (
+        ["fit", "no_model.gpm", "--data", "no.csv", "--out", str(fitted / "other.gpfit"), "--plot", str(picture)],
+        ["plot", fit, "--out", str(picture)],
+        ["report", fit, "--out", str(page)],
+    ):
+        assert main(line) == 1
+        assert "error: plots need matplotlib: install it with `pip install gpdsl[plot]`" in capsys.readouterr().err
+    assert not page.exists() and not picture.exists()
+
+
 def test_predict_writes_means_deviations_and_quantiles(fitted: Path) -> None:
     line = ["predict", str(fitted / "s.gpfit"), "--data", str(fitted / "d.csv"), "--out", str(fitted / "p.csv")]
     assert main([*line, "--quantiles", "0.05,0.95", "--names", "y,f", "--log-density"]) == 0

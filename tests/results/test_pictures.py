@@ -240,3 +240,15 @@ def test_one_variable_of_rows_stands_above_them() -> None:
     np.testing.assert_allclose(panel.lines[0].get_ydata(), fit.row_variables(data)["w"].mean)
     with pytest.raises(gpdsl.GpdslError, match="pass the data"):
         fit.plot(kind="embedding")
+
+
+def test_panels_of_groups_are_as_fine_as_all_rows() -> None:
+    """Each has few rows of its own: a grid of these would pass by the cycles that the others have."""
+    model = gpdsl.compile(
+        "index s in 1..S\ninput x : real\ninput g : label[s]\noutput y : real\n"
+        "param a[s] : real ~ Normal(0, 1)\nlatent f(x) ~ GP(0, Periodic(1, 0.1))\ny ~ Normal(f + a[g], 0.1)\n"
+    )
+    x = np.linspace(0.0, 9.0, 300)
+    fit = model.fit({"x": x, "g": np.arange(300) % 3, "y": np.sin(20.0 * np.pi * x)}, steps=1, diagnose="no")
+    panels = fit.plot({"x": x, "g": np.arange(300) % 3}).axes
+    assert [len(panel.lines[0].get_xdata()) for panel in panels] == [300, 300, 300]

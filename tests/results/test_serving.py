@@ -329,6 +329,17 @@ def test_slopes_of_any_scale(scale: float, x: float) -> None:
     np.testing.assert_array_equal(found[:, 1], 0.0)
 
 
+@pytest.mark.parametrize("finest", [1e5, 3e6, 1e7])
+def test_slopes_of_values_that_are_rounded_alike_nearby(finest: float) -> None:
+    """Small steps see the slope of what rounding does, `finest` times as much as it changes values."""
+    rounding = 40 * np.finfo(float).eps * 600
+
+    def function(rows: np.ndarray) -> np.ndarray:
+        return 500.0 + 100.0 * np.sin(rows / 300.0) + rounding * np.sin(finest * rows)
+
+    np.testing.assert_allclose(slopes(function, np.array([444.2]), [0], [False]), np.cos(444.2 / 300) / 3, rtol=1e-9)
+
+
 def test_positive_inputs_stay_positive_and_counts_have_no_slopes() -> None:
     found = slopes(lambda rows: np.log(rows), np.array([0.01]), [0], [True])
     np.testing.assert_allclose(found, [[100.0]], rtol=1e-7)

@@ -92,7 +92,7 @@ def _rows(seen: Seen, column: Column, among: np.ndarray) -> tuple[dict[str, np.n
 
     Where other inputs (an exposure) differ among the rows of the data, some of these in order instead of a grid.
     """
-    finest = np.clip(len(np.unique(column.values[among])), GRID, FINEST)  # cycles are as short as rows can tell
+    finest = np.clip(len(column.distinct), GRID, FINEST)  # cycles are as short as all rows, of other groups too, tell
     grid = OPAQUE_GRID if seen.fit.program.opaque else int(finest)
     if not any(np.ptp(each.values[among]) for each in seen.others):
         along = column.grid(grid)

@@ -17,7 +17,7 @@ from gpdsl.results.fit import Fit
 from gpdsl.results.pictures import checks, inference, maps
 from gpdsl.results.pictures.maps import finish, one
 from gpdsl.results.pictures.rows import Quantity, Seen, apart, quantity, seen_of
-from gpdsl.results.pictures.style import folded, save, share, table, thinned, title_of
+from gpdsl.results.pictures.style import folded, save, share, table, thinned, title_of, verify_matplotlib
 from gpdsl.results.table import predictable_outputs
 from gpdsl.symbolic.readings import field_quantities
 
@@ -207,6 +207,7 @@ def plot_fit(
 
 def drawn(asked: Asked, kind: str) -> Figure:
     """A picture of one of the `KINDS`, its texts in as many lines as they need."""
+    verify_matplotlib()
     return folded(KINDS[kind][1](asked))
 
 

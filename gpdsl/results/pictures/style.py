@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,18 @@ RASTER = 1000
 FORMATS = (".png", ".pdf", ".svg")
 
 
+def verify_matplotlib() -> None:
+    """Raise GpdslError where matplotlib is missing."""
+    if find_spec("matplotlib") is None:
+        raise GpdslError("plots need matplotlib: install it with `pip install gpdsl[plot]`")
+
+
 def canvas(rows: int, columns: int, width: float, height: float, title: str = "") -> tuple[Figure, np.ndarray]:
     """A figure and its panels [rows, columns], each so many inches. Raises GpdslError where matplotlib is missing."""
-    try:
-        from gpdsl.results.pictures.figure import Picture
-    except ImportError as error:
-        raise GpdslError("plots need matplotlib: install it with `pip install gpdsl[plot]`") from error
+    verify_matplotlib()
+
+    from gpdsl.results.pictures.figure import Picture
+
     figure = Picture(figsize=(width * columns, height * rows + 0.3 * bool(title)), layout="constrained")
     if title:
         figure.suptitle(plain(title), fontsize=TITLE)
