@@ -30,7 +30,7 @@ from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.settings import refuse_settings
 from gpdsl.results.simulations import Simulations
-from gpdsl.symbolic.laws import Law
+from gpdsl.symbolic.laws import Law, elements
 from gpdsl.symbolic.readings import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import NeedsElements, Position, Translator, axis_key
@@ -226,6 +226,7 @@ def check_draws(what: str, count: Any, seed: object, numbers: int = 1) -> int:
 # Of standardised data: the unit of a latent or `let` that is the location of an output is that output's. Nothing tells
 # that of any other: of a part of a sum, nobody knows what its zero is.
 
+Positions = tuple[Position, ...]
 Affine = tuple[np.ndarray, np.ndarray]
 """What is 0 in the fit, and what 1 is more, in the units of the data; [*axes]."""
 
@@ -250,14 +251,13 @@ def _as_location(program: Program, known: Standardised, name: str) -> Affine | N
         output = o.outputs[0]
         if o.law is None or o.warp is not None or len(o.outputs) > 1 or output not in known.sds:
             continue
-        places = tuple(place - 1 if isinstance(place, int) else slice(None) for place in o.positions)
-        given, keys = (known.means[output][places], known.sds[output][places]), [p for p in o.positions if _free(p)]
-        for at in {
-            at for each in (o.law, *o.law.components) if (at := _read_at(translator, name, each, o)) is not None
-        }:
-            own = [keys.index(p) for p in at if _free(p)]
-            for whole, numbers in zip((means, sds), given, strict=True):
-                found = np.moveaxis(numbers, own, range(len(own)))
+        for positions, law in _elements(o.positions, o.law):
+            if (at := _read_at(translator, name, law, positions)) is None:
+                continue
+            keys = [p for p in positions if isinstance(p, str)]
+            own = [keys.index(p) for p in at if p in keys]
+            for whole, numbers in ((means, known.means[output]), (sds, known.sds[output])):
+                found = np.moveaxis(numbers[picks(positions)], own, range(len(own)))
                 found = found.reshape(*found.shape[: len(own)], -1)
                 before = whole[picks(at)]
                 if np.ptp(found, axis=-1).any() or not np.all(np.isnan(before) | (before == found[..., 0])):
@@ -266,16 +266,19 @@ def _as_location(program: Program, known: Standardised, name: str) -> Affine | N
     return None if np.isnan(means).any() else (means, sds)
 
 
-def _free(position: Position) -> bool:
-    return isinstance(position, str)
+def _elements(positions: Positions, law: Law) -> list[tuple[Positions, Law]]:
+    """What tells of single elements, with their positions: the law and its components, or that of each of a vector."""
+    if law.vector:
+        return [((*positions, number), each) for number, each in enumerate(elements(law), start=1)]
+    return [(positions, each) for each in (law, *law.components)]
 
 
-def _read_at(translator: Translator, name: str, law: Law, o: ObservationTerms) -> tuple[Position, ...] | None:
+def _read_at(translator: Translator, name: str, law: Law, positions: Positions) -> Positions | None:
     """At which positions a latent or `let` is the mean of a law; None where it is not, or not that alone."""
     mean, axes = law.arguments.get("mean"), translator.declarations.axes_of(name)
     ref = translator.references.get(mean) if isinstance(mean, sp.Symbol) else None
-    at = ref.positions if ref is not None and ref.name == name else o.positions if axes else ()
-    if mean is None or len(at) != len(axes) or not {*filter(_free, at)} <= {*o.positions}:
+    at = ref.positions if ref is not None and ref.name == name else positions if axes else ()
+    if mean is None or len(at) != len(axes) or not {p for p in at if isinstance(p, str)} <= {*positions}:
         return None
     try:
         own = translator.let(name, at) if name in translator.declarations.lets else translator.value(name, at)

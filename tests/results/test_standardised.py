@@ -422,6 +422,25 @@ def test_elements_have_the_unit_of_theirs_and_what_is_no_location_none() -> None
     assert np.abs(predicted.mean("part")).max() < 10 and np.abs(predicted.mean("g")).max() < 10
 
 
+def test_the_location_of_a_vector_has_the_units_of_its_elements() -> None:
+    """Beside the same fit of data that were standardised by hand."""
+    text = (
+        "model vector\nindex p in 1..2\nindex q in 1..2\ninput x : real\noutput y[p] : real\nparam s : positive = 0.3\n"
+        "param W[p,q] : real ~ Normal(0, 0.3)\nlatent f[p](x) ~ GP(0, RBF(0.8))\nlet same[p] = f[p]\n"
+        "y ~ MultivariateNormal(f, factor = W, sd = s)\n"
+    )
+    x = np.linspace(-1.5, 1.5, 9)
+    x = (x - x.mean()) / x.std()
+    y = np.stack([300 + 50 * np.sin(x), -7 + 2 * np.cos(x)], axis=1)
+    model, how = gpdsl.compile(text), {"steps": 5, "diagnose": "no"}
+    told = model.fit({"x": x, "y": y}, standardise=["y"], **how).predict({"x": x})
+    own = model.fit({"x": x, "y": (y - y.mean(axis=0)) / y.std(axis=0)}, **how).predict({"x": x})
+    for name in ("y", "f", "same"):
+        np.testing.assert_allclose(told.mean(name), y.mean(axis=0) + y.std(axis=0) * own.mean(name), rtol=1e-9)
+        np.testing.assert_allclose(told.sd(name), y.std(axis=0) * own.sd(name), rtol=1e-9)
+    assert told.without_unit == ()
+
+
 def test_parameters_are_told_in_the_units_of_the_data_too(fit: gpdsl.Fit) -> None:
     """There the same model about the mean of the outputs has the same evidence, and predicts the same."""
     told = fit.parameters_in_data_units
