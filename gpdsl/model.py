@@ -11,8 +11,8 @@ from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
 from gpdsl.language.calls import MADE, CallError, FitOptions, Named, answering, path_of, spoken, with_options
 from gpdsl.language.model import Declarations
-from gpdsl.language.source import shipped
 from gpdsl.language.used import PathLike, Reach, read_model
+from gpdsl.language.vocabulary import shipped
 from gpdsl.symbolic.checking import compile_checked
 
 if TYPE_CHECKING:

@@ -128,7 +128,7 @@ def apart(rows: int, devices: int) -> list[float]:
     """`measure` in a process with so many CPU devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    environment["OPENBLAS_NUM_THREADS"] = "1"  # as in a fit, see `gpdsl.inference.machine`
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # as in a fit, see `gpdsl.inference.watch`
     command = [sys.executable, str(Path(__file__).resolve()), str(rows), str(devices)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])

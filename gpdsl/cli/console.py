@@ -13,7 +13,7 @@ from gpdsl.errors import GpdslError, GpdslWarning
 
 if TYPE_CHECKING:
     from gpdsl.language.errors.base import Mistake
-    from gpdsl.language.source import Source
+    from gpdsl.language.vocabulary import Source
 
 
 def print_error(error: GpdslError) -> None:

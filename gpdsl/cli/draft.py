@@ -11,20 +11,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from gpdsl.cli.hints import (
-    CYCLES,
-    Weak,
-    centre,
-    clock_of,
-    cutpoints,
-    if_grades,
-    index_of,
-    lengths,
-    spread,
-    walk_param,
-    walk_term,
-    walks,
-)
+from gpdsl.cli import hints
 from gpdsl.data.columns import places, spelt
 from gpdsl.data.errors import DataError, NoRows, listed
 from gpdsl.data.file_mistakes import NOT_UTF8, SAVE_AGAIN, Unreadable
@@ -33,15 +20,14 @@ from gpdsl.data.table import Table
 from gpdsl.errors import GpdslError
 from gpdsl.language.formatter import format_text
 from gpdsl.language.highlight import CLAUSE_WORDS, LOGICAL_WORDS
-from gpdsl.language.source import closest
-from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
+from gpdsl.language.vocabulary import BUILTINS, STATEMENTS, closest
 
 OUTPUT_NAMES = ("y", "target", "output", "response", "outcome", "label", "class")
 """Columns that are the output where nobody says which is; otherwise it is the last of the others."""
 WHERE_AND_WHEN = ("day", "month", "year", "date", "id", "index", "hour", "week")
 """Columns that are the output only where no other can be."""
 
-PARTS = ("", "_drift", "_trend", "_short", "_walk", *(f"_{cycle}" for cycle in CYCLES))
+PARTS = ("", "_drift", "_trend", "_short", "_walk", *(f"_{cycle}" for cycle in hints.CYCLES))
 OWN = (
     "f",
     "m",
@@ -224,7 +210,9 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], 
     """The statements. What `asked` has is not found by its name: it is said which column it is."""
     y, numbers = names[target.column], [each for each in used if each.kind == "number"]
     clocks = {
-        names[each.column]: clock_of(each.values, walks(each.values, target)) for each in used if each.kind == "time"
+        names[each.column]: hints.clock_of(each.values, hints.walks(each.values, target))
+        for each in used
+        if each.kind == "time"
     }
     texts = {names[each.column]: each for each in used if each.kind == "text"}
     smooth = [each for each in used if each.kind != "text"]
@@ -245,20 +233,20 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], 
     yield from (f"input {each} : {_placed(kind, each, asked)}" for each, kind in about.items())
     yield f"output {y} : {_placed(likelihood.kind, y, asked)}"
     yield ""
-    terms, weak = [], Weak(spread(target))
+    terms, weak = [], hints.Weak(hints.spread(target))
     if likelihood.level is not None:
-        yield f"param m : real{weak.level(centre(target))}    # {likelihood.level}"
+        yield f"param m : real{weak.level(hints.centre(target))}    # {likelihood.level}"
     for each, clock in clocks.items():
         yield from clock.params(each, weak)
         terms += clock.terms(each)
-    walking = not clocks and len(numbers) == 1 and walks(numbers[0].values, target)
+    walking = not clocks and len(numbers) == 1 and hints.walks(numbers[0].values, target)
     if walking:
-        yield walk_param(weak)
+        yield hints.walk_param(weak)
     elif numbers:
         these = "these numbers explain" if len(numbers) > 1 else f"{names[numbers[0].column]} explains"
         yield f"param s2 : positive{weak.variance}    # variance of what {these}"
         each = "a length-scale for each of them: short ones matter most" if len(numbers) > 1 else "its length-scale"
-        yield f"param ell : positive{_size(numbers)}{lengths(len(numbers))}    # {each}"
+        yield f"param ell : positive{_size(numbers)}{hints.lengths(len(numbers))}    # {each}"
     for name in texts:
         yield f"param sd_{name} : positive{weak.effect}    # how far the levels of {name} differ"
         yield f"param of_{name}[each_{name}{classes}] : real ~ Normal(0, sd_{name})"
@@ -266,7 +254,7 @@ def _body(name: str, target: Look, used: Sequence[Look], names: dict[str, str], 
     yield ""
     on = _on([names[each.column] for each in numbers]) if clocks and numbers else ""
     if walking:
-        terms.append(walk_term(float(np.ptp(numbers[0].values) / np.std(numbers[0].values)), ""))
+        terms.append(hints.walk_term(float(np.ptp(numbers[0].values) / np.std(numbers[0].values)), ""))
     elif numbers:
         terms.append(f"s2 * RBF(ell{on})")
     if terms:
@@ -314,7 +302,7 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
         return Likelihood("label[c]", f"Is {y} {low} or {high}?", None, (), (line,), "f[c]", (index,))
     if kind == "label":
         index = f"index c in 1..C    # {len(target.levels)} classes: the distinct words of the data"
-        lines = (*if_grades(y, target, predictor), f"{y} ~ Categorical(logits = {predictor})")
+        lines = (*hints.if_grades(y, target, predictor), f"{y} ~ Categorical(logits = {predictor})")
         return Likelihood("label[c]", f"Which class is {y}?", None, (), lines, "f[c]", (index,))
     if kind == "ordinal":
         return _grades(y, target, predictor)
@@ -326,7 +314,7 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
         return Likelihood(kind, f"Is {y} true?", "log odds on average", (), (line,))
     if kind == "count":
         return _counts(y, target, predictor, used)
-    noise = f"param sigma : positive{Weak(spread(target)).noise}    # standard deviation of the noise"
+    noise = f"param sigma : positive{hints.Weak(hints.spread(target)).noise}    # standard deviation of the noise"
     counted = (COUNTED.format(y=y, predictor=predictor),) if whole(target.known) else ()
     if kind == "positive":
         lines = (
@@ -345,11 +333,11 @@ def _likelihood(y: str, target: Look, predictor: str, used: Sequence[Look]) -> L
 
 def _grades(y: str, target: Look, predictor: str) -> Likelihood:
     levels = grades_of(target)
-    index = f"{index_of(levels)}    # from lowest to highest; if they have no order: `label[c]`, `Categorical`"
+    index = f"{hints.index_of(levels)}    # from lowest to highest; if they have no order: `label[c]`, `Categorical`"
     line = f"{y} ~ Ordinal(probit = {predictor}, cutpoints = cut)"
     counted = (COUNTED.format(y=y, predictor=predictor),) if target.kind == "number" else ()
     return Likelihood(
-        "ordinal[c]", f"Grades of {y}", None, (cutpoints(target, levels),), (*counted, line), "f", (index,)
+        "ordinal[c]", f"Grades of {y}", None, (hints.cutpoints(target, levels),), (*counted, line), "f", (index,)
     )
 
 
@@ -362,7 +350,7 @@ def _may_be_codes(target: Look) -> bool:
 def _counts(y: str, target: Look, predictor: str, used: Sequence[Look]) -> Likelihood:
     ratio = dispersion(used, target.values)
     rounded = ROUNDED.format(y=y, predictor=predictor)
-    others = (*if_grades(y, target, predictor), *((CODES.format(y=y),) if _may_be_codes(target) else ()), rounded)
+    others = (*hints.if_grades(y, target, predictor), *((CODES.format(y=y),) if _may_be_codes(target) else ()), rounded)
     if ratio < OVERDISPERSED:
         lines = (*others, f"{y} ~ Poisson(exp({predictor}))")
         return Likelihood("count", f"Counts of {y}", "log of the rate", (), lines)

@@ -15,7 +15,7 @@ from gpdsl.data.errors import DataError, DifferentLengths, MissingColumn, WrongS
 from gpdsl.data.file_mistakes import UnclearColumns
 from gpdsl.data.table import Table
 from gpdsl.language.model import Axis, Declarations, Input, Output
-from gpdsl.language.source import closest
+from gpdsl.language.vocabulary import closest
 
 LONGEST = 40
 """Characters of a name of the language that stands for a column."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.resolution import begun_at
 from gpdsl.inference.sides import SEVERAL, rows_have_peaks
 from gpdsl.inference.unrelated_rows import best_levels, missing_level, value_of_nothing
 from gpdsl.program.groups import Group, kernel_values

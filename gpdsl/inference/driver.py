@@ -76,7 +76,7 @@ class Engine:
     name: str
     fit: Callable[[Problem], Result]
     refined: bool = True
-    """Whether the quadratures of its bound are looked at again in the end (`fineness`)."""
+    """Whether the quadratures of its bound are looked at again in the end (`resolution.finely`)."""
     profiled: Profiled | None = None
     """Its evidence as a function of the learnt parameters, for `hyperparameters = integrated`."""
     target: Callable[[Problem, Result], Target] | None = None

@@ -15,8 +15,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.opaque.surrogate import Anchors, Surrogate
-from gpdsl.inference.opaque.values import penalised
+from gpdsl.inference.opaque.surrogate import Anchors, Surrogate, penalised
 from gpdsl.program.fine_quadrature import fine_integral, of_two, quick_integral
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values
 from gpdsl.program.program import Program

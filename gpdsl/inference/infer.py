@@ -27,11 +27,10 @@ from gpdsl.inference.exact.gridded import Gridded
 from gpdsl.inference.exact.predictive import Exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.fields.plan import OverFields, explain_fields, infer_fields
-from gpdsl.inference.fineness import finely
 from gpdsl.inference.inducing.start import start_inducing
 from gpdsl.inference.layered.planning import plan_layered
 from gpdsl.inference.layered.predictive import Layered
-from gpdsl.inference.layered.shallow import from_the_last_layer
+from gpdsl.inference.layered.settled import from_the_last_layer
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import explain_chains, of_search, plan_mcmc
 from gpdsl.inference.mixtures import attempt_mixture, exact_parameters
@@ -51,6 +50,7 @@ from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import Monitor, Problem, Report, Result, as_arrays
 from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
 from gpdsl.inference.quadruply_stochastic.posterior import OverWeights
+from gpdsl.inference.resolution import finely
 from gpdsl.inference.sides import from_all_sides
 from gpdsl.inference.summed import plan_summed
 from gpdsl.inference.warm import Start, carry, check_start

@@ -19,11 +19,11 @@ import numpy as np
 from gpdsl.data import Data
 from gpdsl.inference.attempts import Engine, Parameters, attempt
 from gpdsl.inference.driver import drive
-from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Diagonal, Family, Full, Whitened
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.resolution import begun_at
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
 from gpdsl.symbolic.coupling import mirrored

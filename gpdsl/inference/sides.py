@@ -19,10 +19,10 @@ from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood, log_density
-from gpdsl.inference.fineness import begun_at, prior_widths
 from gpdsl.inference.natural.sites import Setting, Sites, site_target, whitened_posterior
 from gpdsl.inference.posteriors.family import Full, Linear, Whitened
 from gpdsl.inference.problem import Problem, Result, as_arrays, tidy
+from gpdsl.inference.resolution import begun_at, prior_widths
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import take_rows

@@ -15,8 +15,8 @@ from gpdsl.language.errors.base import render_colour, render_json, render_plain
 from gpdsl.language.formatter import format_text
 from gpdsl.language.model import Declarations
 from gpdsl.language.parser import parse
-from gpdsl.language.source import Source, Span, shipped
 from gpdsl.language.used import Reach, gather
+from gpdsl.language.vocabulary import Source, Span, shipped
 
 __all__ = [
     "Declarations",

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.habits import ARGUMENTS, FITTED, NAMES, PREDICTED
-from gpdsl.language.source import closest
+from gpdsl.language.vocabulary import closest
 
 Kind = TypeVar("Kind", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])

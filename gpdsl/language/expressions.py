@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 
 # --- axes -------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from gpdsl.language.calls import answering
 from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors.base import ModelError, display_width
 from gpdsl.language.parser import Piece, grammar, parse, split
-from gpdsl.language.source import Source
+from gpdsl.language.vocabulary import Source
 
 # Columns: the signs of adjacent declarations one below the other, and the comments at the ends of adjacent lines.
 #

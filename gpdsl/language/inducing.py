@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.source import closest
 from gpdsl.language.takes import Whole
+from gpdsl.language.vocabulary import closest
 
 Box = tuple[tuple[float, float], ...]
 """Between what bounds, column by column; one pair stands for every column."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpdsl.language.expressions import *  # noqa: F403  # what reads a model reads its expressions: `m.Read`
 from gpdsl.language.expressions import Axis, Expression, Kernel, Subscript
-from gpdsl.language.source import Source, Span
+from gpdsl.language.vocabulary import Source, Span
 
 # Declarations of what is called (functions, kernels and densities by formula, opaque functions), and defaults.
 

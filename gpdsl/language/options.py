@@ -14,7 +14,6 @@ from typing import Any
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.habits import OPTIONS as HABITS
 from gpdsl.language.inducing import Inducing
-from gpdsl.language.source import closest
 from gpdsl.language.takes import (
     Device,
     Encoding,
@@ -29,6 +28,7 @@ from gpdsl.language.takes import (
     Whole,
     Words,
 )
+from gpdsl.language.vocabulary import closest
 
 # What engines are called, in `infer` lines and as the option `engine`.
 

@@ -15,10 +15,22 @@ from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooManyStatements
 from gpdsl.language.habits import BLOCK, BLOCKS, FORMS, SIGNS, standardise_habit, word_habit
 from gpdsl.language.habits import KERNELS as HABITS
-from gpdsl.language.source import MAX_CHARACTERS, MAX_DEPTH, MAX_LINE, MAX_STATEMENTS, Source, Span, closest, shipped
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
-from gpdsl.language.vocabulary import DISTRIBUTIONS, KERNELS, OBSERVATION_FORM, STATEMENTS
+from gpdsl.language.vocabulary import (
+    DISTRIBUTIONS,
+    KERNELS,
+    MAX_CHARACTERS,
+    MAX_DEPTH,
+    MAX_LINE,
+    MAX_STATEMENTS,
+    OBSERVATION_FORM,
+    STATEMENTS,
+    Source,
+    Span,
+    closest,
+    shipped,
+)
 
 # Cut the text into statements: at line ends outside brackets, so that each is parsed, and fails, on its own.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpdsl.language.errors.base import Mistake
-from gpdsl.language.source import Source, Span
+from gpdsl.language.vocabulary import Source, Span
 
 # The syntax of expressions: numbers, names, calls and operations as written, a span on every node.
 

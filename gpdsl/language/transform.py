@@ -9,7 +9,7 @@ from lark import Token, Transformer, v_args
 from lark.tree import Meta
 
 from gpdsl.language import syntax
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 
 _EXACT_DIGITS = 15
 

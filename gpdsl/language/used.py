@@ -19,9 +19,19 @@ from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.limits import UseCycle, UsedTooMuch, UseNowhere, UseOutside, UseUnread
 from gpdsl.language.parser import parse, parse_piece, split
-from gpdsl.language.source import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED, Part, Source, Span, closest
 from gpdsl.language.syntax import KernelStatement, UseStatement
-from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, STATEMENTS
+from gpdsl.language.vocabulary import (
+    BUILTINS,
+    DISTRIBUTIONS,
+    MAX_CHARACTERS,
+    MAX_USE_DEPTH,
+    MAX_USED,
+    STATEMENTS,
+    Part,
+    Source,
+    Span,
+    closest,
+)
 
 # Kernels that Python has made known by name: their definitions join the texts of the models that call them.
 

@@ -12,7 +12,7 @@ from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.distributions import Distribution, Function, KernelFamily, signature
 from gpdsl.language.options import ENGINES, WRITTEN
 from gpdsl.language.parser import split
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 from gpdsl.lsp.occurrences import BUILTIN, MODEL, Document, Occurrence, own_names
 
 # What an editor shows when the pointer rests on a name: sort, type, axes, start value, and the declaring line.

@@ -13,9 +13,8 @@ from gpdsl.language.checker.check import STATEMENT_SORTS, declared_name
 from gpdsl.language.checker.scope import SORTS, in_order
 from gpdsl.language.highlight import CLAUSE_WORDS, LOGICAL_WORDS
 from gpdsl.language.parser import Piece, split
-from gpdsl.language.source import MAX_NAME, Span
 from gpdsl.language.used import Reach, gather
-from gpdsl.language.vocabulary import BUILTINS, STATEMENTS
+from gpdsl.language.vocabulary import BUILTINS, MAX_NAME, STATEMENTS, Span
 from gpdsl.symbolic.checking import all_warnings, check_formulas
 
 MODEL = ""

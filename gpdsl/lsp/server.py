@@ -28,8 +28,8 @@ from gpdsl.language import format_text
 from gpdsl.language.checker.check import declared_name
 from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.errors import Mistake
-from gpdsl.language.source import Span
 from gpdsl.language.used import NOWHERE, Reach, read_model
+from gpdsl.language.vocabulary import Span
 from gpdsl.lsp import occurrences
 from gpdsl.lsp.completion import Suggestion, complete, hover
 from gpdsl.lsp.occurrences import Document, gathered, read

@@ -16,9 +16,9 @@ from gpdsl.kernels.columns import Canonical, Space, canonical
 from gpdsl.kernels.form import Form
 from gpdsl.language import model as m
 from gpdsl.language.errors.functionals import TooManyLevels
-from gpdsl.language.source import MAX_READINGS
+from gpdsl.language.vocabulary import MAX_READINGS
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
-from gpdsl.symbolic.joint import correlated
+from gpdsl.symbolic.expectations import correlated
 from gpdsl.symbolic.readings import OWN, Reading, added, reading, split_levels
 from gpdsl.symbolic.terms import ObservationTerms, latents_in
 from gpdsl.symbolic.translate import Ref, Translator, axis_key

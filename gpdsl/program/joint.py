@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
+from gpdsl.symbolic.expectations import correlated, root_symbol, sum_of
 from gpdsl.symbolic.gaussian import Pair, joint_moments_of
-from gpdsl.symbolic.joint import correlated, root_symbol, sum_of
 
 SINGULAR = 1e-12
 """Share of a reading's variance below which it counts as determined by the readings before it."""

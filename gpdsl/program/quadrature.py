@@ -23,9 +23,9 @@ from gpdsl.program.joint import Marginals, Table, deviation, lower_root, moment_
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Scope
 from gpdsl.symbolic.arguments import Integrand
+from gpdsl.symbolic.expectations import Correlated, correlated, root_symbol
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import joint_moments_of
-from gpdsl.symbolic.joint import Correlated, correlated, root_symbol
 
 # The joint Gaussian law of what an integral is over: latents, or linear functions of them.
 

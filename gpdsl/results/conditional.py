@@ -15,9 +15,8 @@ from gpdsl.results.expectation import Beliefs
 from gpdsl.results.windows import Window
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.densities import DENSITIES
-from gpdsl.symbolic.expectations import has_external, is_linear, latents_in
+from gpdsl.symbolic.expectations import correlated, has_external, is_linear, latents_in
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
-from gpdsl.symbolic.joint import correlated
 from gpdsl.symbolic.laws import Law
 
 Array = np.ndarray

@@ -26,7 +26,7 @@ from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.calls import LatentCalled
 from gpdsl.language.errors.names import Unexpected, UnknownName
-from gpdsl.language.source import Source, Span
+from gpdsl.language.vocabulary import Source, Span
 from gpdsl.program.cache import jit
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors

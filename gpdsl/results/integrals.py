@@ -17,22 +17,14 @@ from jaxtyping import Array, Bool, Float
 from gpdsl.inference.problem import as_numpy
 from gpdsl.inference.sampling import shared_normals
 from gpdsl.lowering.table import align
-from gpdsl.program.fine_quadrature import (
-    even_integral,
-    fine_integral,
-    fine_of_two,
-    may_be_steep,
-    quick_integral,
-    quick_of_two,
-)
+from gpdsl.program import fine_quadrature
 from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import split_integral
 from gpdsl.program.rows import Scope, gathered
 from gpdsl.symbolic.arguments import Integrand, integrand_of
-from gpdsl.symbolic.expectations import Product
+from gpdsl.symbolic.expectations import Product, correlated, independent_expectation
 from gpdsl.symbolic.functions import floor, log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
-from gpdsl.symbolic.joint import correlated, independent_expectation
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.readings import Ref
 from gpdsl.symbolic.terms import has_external, latents_in
@@ -57,7 +49,7 @@ def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given
     if len(integrand.arguments) != 1:
         return False
     scope = Scope(as_numpy(dict(beliefs.parameters)), beliefs.rows)  # nothing is compiled for what is on the host
-    return may_be_steep(beliefs.program, integrand, keys, scope, beliefs.widest, near)
+    return fine_quadrature.may_be_steep(beliefs.program, integrand, keys, scope, beliefs.widest, near)
 
 
 def integrand_in(beliefs: Beliefs, expression: sp.Basic, given: Iterable[sp.Symbol] = ()) -> Integrand:
@@ -93,10 +85,14 @@ def expected(
     if any(each.has(floor) for each in integral.kinks) or (integral.kinks and not one):
         return split_integral(integral), None
     if one and (integral.kinks or fine):
-        return fine_integral(integral)[0], None
+        return fine_quadrature.fine_integral(integral)[0], None
     if one:
-        return quick_integral(integral) if steep else (even_integral(integral), None)
-    values, right = (fine_of_two(integral, RULES[:2])[0], None) if fine else quick_of_two(integral, RULES[:2])
+        return fine_quadrature.quick_integral(integral) if steep else (fine_quadrature.even_integral(integral), None)
+    values, right = (
+        (fine_quadrature.fine_of_two(integral, RULES[:2])[0], None)
+        if fine
+        else fine_quadrature.quick_of_two(integral, RULES[:2])
+    )
     return values[0], right
 
 

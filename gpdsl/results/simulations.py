@@ -23,7 +23,7 @@ from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import Accounting
 from gpdsl.inference.fields.calls import FIELD_CALLS, field_samples
 from gpdsl.inference.opaque.budget import DIRECT, DOUBLINGS, columns_read, first_points, most_points, predicted_uses
-from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
+from gpdsl.inference.opaque.surrogate import arguments_of, evaluate_externals
 from gpdsl.inference.sampling import base_normals
 from gpdsl.program.program import Program
 from gpdsl.results.pieces import Externals, Known, Piece, by_point, by_row, make_piece, of_rows

@@ -27,7 +27,7 @@ from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, block
 from gpdsl.language.inducing import per_latent, read_features
 from gpdsl.language.model import Axis, Declarations, Input, Output
 from gpdsl.language.options import OPTIONS, check_option
-from gpdsl.language.source import MAX_ELEMENTS, Part, Source
+from gpdsl.language.vocabulary import MAX_ELEMENTS, Part, Source
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.parameters import Bijector

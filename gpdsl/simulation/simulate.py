@@ -23,19 +23,11 @@ from gpdsl.errors import plural
 from gpdsl.forward import resolve
 from gpdsl.language import model as m
 from gpdsl.language.calls import Named, spoken
-from gpdsl.language.source import closest
 from gpdsl.language.takes import Whole
+from gpdsl.language.vocabulary import closest
 from gpdsl.program.cache import precision
+from gpdsl.simulation import processes
 from gpdsl.simulation.errors import TooManyPoints, UnknownRequest, WrongRequest
-from gpdsl.simulation.processes import (
-    DEFAULT_SIZE,
-    MAX_POINTS,
-    draw_input,
-    intervals_drawn,
-    letters,
-    own_values,
-    shown,
-)
 from gpdsl.simulation.world import World, make_parameters
 
 if TYPE_CHECKING:
@@ -132,17 +124,21 @@ def simulate(
     with precision("float64"), np.errstate(all="ignore"):
         world = World(declarations, free, count, {}, {}, externals, whole)
         world.parameters = make_parameters(world, parameters or {}, draw_parameters)
-        world.inputs = {name: given[name] if name in given else draw_input(world, name) for name in declarations.inputs}
-        world.inputs |= intervals_drawn(world, given)
+        world.inputs = {
+            name: given[name] if name in given else processes.draw_input(world, name) for name in declarations.inputs
+        }
+        world.inputs |= processes.intervals_drawn(world, given)
         outputs = {name: _output(world, each, levels) for name, each in declarations.outputs.items()}
         latents = {name: world.own_value(each) for name, each in declarations.latents.items()}
-        own = {(name, at) for name, each in declarations.latents.items() for at in own_values(world, each)}
+        own = {(name, at) for name, each in declarations.latents.items() for at in processes.own_values(world, each)}
         lets = {name: _let(world, each) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
     return Simulation(
         data=Named({**as_data(declarations.inputs, calendar, world.inputs, levels), **outputs}),
         latents=Named(latents),
-        functionals={shown(declarations, *key): values for key, values in world.latents.items() if key not in own},
+        functionals={
+            processes.shown(declarations, *key): values for key, values in world.latents.items() if key not in own
+        },
         lets=Named(lets),
         row_variables=Named(row_variables),
         parameters=Named(world.parameters),
@@ -159,7 +155,7 @@ def _check_names(
     requests = (
         ("parameter", parameters, list(declarations.params)),
         ("input", inputs, list(declarations.inputs)),
-        ("size", sizes, list(dict.fromkeys(letters(declarations)))),
+        ("size", sizes, list(dict.fromkeys(processes.letters(declarations)))),
     )
     for what, asked, known in requests:
         for name in asked:
@@ -211,8 +207,8 @@ def _has_words(table: Table, output: m.Output, columns: Mapping[str, Any]) -> bo
 def _check_rows(declarations: m.Declarations, rows: int) -> None:
     """Refuse what no latent could be drawn at before anything is allocated for it."""
     source, latent = declarations.source.name, next(iter(declarations.latents), None)
-    if latent is not None and rows > MAX_POINTS:
-        raise DataError(TooManyPoints(latent, rows, MAX_POINTS), source=source)
+    if latent is not None and rows > processes.MAX_POINTS:
+        raise DataError(TooManyPoints(latent, rows, processes.MAX_POINTS), source=source)
     if rows > MAX_ROWS:
         raise DataError(WrongRequest("rows", str(rows), f"a whole number from 1 to {MAX_ROWS}"), source=source)
 
@@ -222,10 +218,10 @@ def _all_sizes(declarations: m.Declarations, known: Mapping[str, int]) -> tuple[
     sizes = Sizes(declarations, known, declarations.source.name)
     found = dict(known)
     assumed = {}
-    for letter in letters(declarations):
+    for letter in processes.letters(declarations):
         size = found.get(letter) or sizes.of(m.Axis(None, dimension=letter))
         if size is None:
-            assumed[letter] = size = DEFAULT_SIZE
+            assumed[letter] = size = processes.DEFAULT_SIZE
         found[letter] = size
     return found, assumed
 

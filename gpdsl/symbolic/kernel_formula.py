@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from gpdsl.language import model as m
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 from gpdsl.symbolic.errors import BeyondData
 from gpdsl.symbolic.functions import absolute
 from gpdsl.symbolic.kernel_calculus import NoVariance, at_values, expanded

@@ -10,7 +10,7 @@ import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 from gpdsl.symbolic import conditions
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS

@@ -25,7 +25,7 @@ from gpdsl.inference.expected_log_likelihood import (
     samples_for,
     score_gradients,
 )
-from gpdsl.inference.opaque.values import arguments_of, evaluate_externals
+from gpdsl.inference.opaque.surrogate import arguments_of, evaluate_externals
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.sampling import base_normals
 from gpdsl.program.cache import jit

@@ -17,7 +17,7 @@ from scipy.special import expit
 from scipy.stats import laplace, norm, poisson, t
 
 import gpdsl
-from gpdsl.inference import fineness
+from gpdsl.inference import resolution
 from gpdsl.inference.expected_log_likelihood import NODES, can_be_quick, quick_errors
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program import fine_quadrature
@@ -160,7 +160,7 @@ def test_weights_of_basis_functions_end_where_processes_do() -> None:
 
 
 def test_gentle_likelihoods_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fineness, "_looked_at", None)
+    monkeypatch.setattr(resolution, "_looked_at", None)
     fit = gpdsl.compile(MODEL.format(kind="binary", law="Bernoulli(logit = 2 * (f - 0.2))")).fit({"x": X, "y": CLASSES})
     bound, _ = dense(fit, CLASSES, logit(2.0), 0.2)
     assert fit.elbo == pytest.approx(bound, abs=1e-6)
@@ -299,7 +299,7 @@ def test_widths_of_what_is_read_are_the_largest_of_any_row(scale: float) -> None
     text = text.replace("SCALE", str(scale))
     problem = problem_of(text, {"x": X[:5], "y": X[:5]})
     parameters = problem.program.parameters.constrain(problem.parameters)
-    found = fineness.prior_widths(problem, parameters, problem.rows)
+    found = resolution.prior_widths(problem, parameters, problem.rows)
     expected = np.sqrt(scale * (1.0 + np.max(np.square(np.asarray(problem.rows.inputs["x"])))))
     np.testing.assert_allclose(found, [expected], rtol=1e-6)
 
@@ -327,20 +327,20 @@ def test_some_rows_stand_for_all_and_the_worst_for_itself(right: bool, monkeypat
     def telling(*numbers: float | bool) -> Callable[..., Callable[..., tuple[float | bool, ...]]]:
         return lambda problem, _: lambda result, rows: numbers
 
-    monkeypatch.setattr(fineness, "LOOKED_AT", 4)
-    monkeypatch.setattr(fineness, "_quickly_added", telling(-2.0, 0.5, right))
-    monkeypatch.setattr(fineness, "_added", telling(-3.0, 0.25, 0.75))
+    monkeypatch.setattr(resolution, "LOOKED_AT", 4)
+    monkeypatch.setattr(resolution, "_quickly_added", telling(-2.0, 0.5, right))
+    monkeypatch.setattr(resolution, "_added", telling(-3.0, 0.25, 0.75))
     text = MODEL.format(kind="binary", law="Bernoulli(logit = 50 * f)")
     problem = problem_of(text, {"x": X, "y": CLASSES}, inducing=3)
     result: Any = SimpleNamespace(held=None, parameters={}, inducing=[], posterior=[], weights=np.ones(1))
-    found = fineness._looking(problem)(result)
+    found = resolution._looking(problem)(result)
     assert found == pytest.approx((-6.0, 0.0, 0.5) if right else (-9.0, 0.75, 0.75))
 
 
 def test_the_most_that_is_added_to_a_row_has_no_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fineness, "_seen", lambda problem, result, rows: ({}, None, jnp.asarray([0.25, 0.75])))
+    monkeypatch.setattr(resolution, "_seen", lambda problem, result, rows: ({}, None, jnp.asarray([0.25, 0.75])))
     by_row = jnp.asarray([[1.0, -2.0, 0.0], [1.0, -6.0, 0.5]])
-    monkeypatch.setattr(fineness, "quick_errors", lambda *_: (by_row, jnp.asarray(True)))
+    monkeypatch.setattr(resolution, "quick_errors", lambda *_: (by_row, jnp.asarray(True)))
     problem: Any = SimpleNamespace(program=None)
-    added, worst, right = fineness._quickly_added(problem, ())(None, None)  # type: ignore[arg-type]
+    added, worst, right = resolution._quickly_added(problem, ())(None, None)  # type: ignore[arg-type]
     assert float(added) == pytest.approx(1.0 - 5.0 + 0.375) and float(worst) == pytest.approx(5.0) and bool(right)

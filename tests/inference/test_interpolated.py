@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpdsl.inference.layered.interpolated import FEW, column_of, interpolated
+from gpdsl.inference.layered.predictive import FEW, column_of, interpolated
 from gpdsl.kernels.functionals import Functionals, Values
 from tests.inference.problems import problem_of
 

@@ -16,7 +16,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.inducing import growth
-from gpdsl.inference.layered import planning, shallow
+from gpdsl.inference.layered import planning, settled
 from gpdsl.inference.layered.propagation import Expected, Layers
 from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, passing_on, start_layers
 from gpdsl.inference.posteriors.features import factorise, sparse_features
@@ -149,7 +149,7 @@ def sharp(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> dict[str
     for name, value in {"BATCH": 60, "LAST": 8, "INDUCING": 8, "STEPS": 50, "FEWEST": 50}.items():
         monkeypatch.setattr(planning, name, value)
     monkeypatch.setattr(growth, "GOING_ON", 50)
-    monkeypatch.setattr(shallow, "WIDEST", 50)
+    monkeypatch.setattr(settled, "WIDEST", 50)
     x = rng.uniform(0, 6, 180)
     return {"x": x, "y": np.sin(4 * x) + 0.1 * rng.normal(size=180)}
 
@@ -252,7 +252,7 @@ def test_the_last_layer_alone_is_the_model_that_says_so() -> None:
     text = SHARP.replace("f(h)", "f(h, v)").replace("input x : real", "input x : real\ninput v : real\ninput n : real")
     data = {name: np.arange(5.0) for name in ("x", "v", "n", "y")}
     program, bound, options = prepare(gpdsl.compile(text.replace("Normal(f,", "Normal(f + n,")), data, {}, {})
-    one, known, _ = shallow._alone(program, bound, options, None)
+    one, known, _ = settled._alone(program, bound, options, None)
     assert set(one.declarations.inputs) == set(known.inputs) == {"h", "v", "n"}
     np.testing.assert_allclose(known.inputs["h"], data["x"], rtol=1e-6)
     assert set(one.parameters.initial) == {"ell", "sigma"}

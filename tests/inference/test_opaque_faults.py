@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.opaque.values import FAILED, penalised
+from gpdsl.inference.opaque.surrogate import FAILED, penalised
 from gpdsl.inference.problem import Report
 
 GAUGE = """

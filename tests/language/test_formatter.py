@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import gpdsl
 from gpdsl.language import ModelError, Source, format_text, parse
 from gpdsl.language.parser import grammar, split
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 from tests.goldens import GOLDEN, assert_golden
 
 from . import generator

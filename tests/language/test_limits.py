@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpdsl.language import Declarations, ModelError, compile_text
-from gpdsl.language.source import MAX_CHARACTERS, MAX_DEGREE, MAX_LINE, MAX_NAME, MAX_REPORTED, MAX_STATEMENTS
+from gpdsl.language.vocabulary import MAX_CHARACTERS, MAX_DEGREE, MAX_LINE, MAX_NAME, MAX_REPORTED, MAX_STATEMENTS
 from tests.timing import takes_less_than
 
 from . import examples

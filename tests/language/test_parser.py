@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpdsl.language import Source, parse, syntax
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 
 from . import examples
 

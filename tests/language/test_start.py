@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from gpdsl.language import compile_text
-from gpdsl.language.source import shipped
+from gpdsl.language.vocabulary import shipped
 from tests.timing import takes_less_than
 
 from . import examples

@@ -9,8 +9,8 @@ import pytest
 import gpdsl
 from gpdsl import cli
 from gpdsl.language import Source
-from gpdsl.language.source import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED
 from gpdsl.language.used import Reach, gather
+from gpdsl.language.vocabulary import MAX_CHARACTERS, MAX_USE_DEPTH, MAX_USED
 
 MODEL = """input x : real
 output y : real

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpdsl.language import compile_text
-from gpdsl.language.source import shipped
+from gpdsl.language.vocabulary import shipped
 from gpdsl.language.warnings import cautions, find_warnings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "warnings"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
-from gpdsl.language.source import Source, Span
+from gpdsl.language.vocabulary import Source, Span
 from gpdsl.lsp import occurrences
 from gpdsl.lsp.completion import complete, hover
 from gpdsl.lsp.occurrences import Document, read

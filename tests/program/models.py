@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpdsl.language import compile_text
-from gpdsl.language.source import shipped
+from gpdsl.language.vocabulary import shipped
 from gpdsl.program.program import Program, make_program
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from gpdsl.inference.fineness import finely
+from gpdsl.inference.resolution import finely
 from gpdsl.program import cache, kept
 from gpdsl.program.kept import Named, Unique, identity, shapes_of
 
@@ -77,7 +77,7 @@ def test_what_differs_has_another_digest() -> None:
     x, y = sp.symbols("x y")
     others = [1, 1.0, "1", b"1", True, None, (), ((),), (1, 2), ((1,), 2), ("1", "2"), (12,), x + y, x * y, "x + y"]
     others += [sp.Symbol("x", positive=True), x, np.ones(2), np.ones(2, np.float32), np.dtype("f4"), float, finely]
-    others += [frozenset({1, 2}), frozenset({1, 3}), [1, 2], {1: 2}, "gpdsl.inference.fineness.finely"]
+    others += [frozenset({1, 2}), frozenset({1, 3}), [1, 2], {1: 2}, "gpdsl.inference.resolution.finely"]
     digests = [_digest(each) for each in others]
     assert len(set(digests)) == len(others)
     assert digests == [_digest(each) for each in others]

@@ -15,7 +15,7 @@ import sympy as sp
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.layered import interpolated, predictive
+from gpdsl.inference.layered import predictive
 from gpdsl.inference.posteriors import coupled
 from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.kernels.functionals import Values
@@ -318,7 +318,7 @@ def test_passes_from_few_are_those_of_all(text: str, every: list[bool], monkeypa
         return marginals(self, *given)
 
     monkeypatch.setattr(Posterior, "marginals", watched)
-    for points in (interpolated.points_for, lambda passes: 0):
+    for points in (predictive.points_for, lambda passes: 0):
         monkeypatch.setattr(predictive, "points_for", points)
         forget()
         p = fit.predict(NEW)
@@ -332,7 +332,7 @@ def test_passes_that_differ_in_more_than_a_number_are_all_computed() -> None:
     """Of a latent of another latent, or of two row variables, no polynomial in one number is asked for."""
     program = fitted(LAYERS).program
     layers = predictive.Predicted(program, program.sharp)
-    columns = {name: interpolated.column_of(layers, group) for group in program.groups for name in group.names}
+    columns = {name: predictive.column_of(layers, group) for group in program.groups for name in group.names}
     assert columns["w"] is None
     assert columns["f"] is None
     assert columns["h"] == next(group.start for group in program.groups if "w" in group.names)

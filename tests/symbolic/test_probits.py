@@ -9,7 +9,7 @@ import pytest
 import sympy as sp
 from scipy import stats
 
-from gpdsl.symbolic import joint
+from gpdsl.symbolic import expectations
 from gpdsl.symbolic.closed import probit_expectation
 from gpdsl.symbolic.functions import log_ndtr, log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of
@@ -85,11 +85,13 @@ def test_chances_of_a_binary_output_are_both_said() -> None:
 
 def test_probits_of_readings_that_are_correlated_as_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     """One latent at two places: through the root of their covariance."""
-    monkeypatch.setattr(joint, "correlated", lambda *_: [(f, g)])
+    monkeypatch.setattr(expectations, "correlated", lambda *_: [(f, g)])
     formula, root = ndtr(f - g), np.linalg.cholesky(COVARIANCE)
-    closed = joint.joint_expectation(cast("Translator", None), formula, (f, g), probits=True)
+    closed = expectations.joint_expectation(cast("Translator", None), formula, (f, g), probits=True)
     assert closed is not None
     table = {each: np.float64(mean) for each, mean in zip(moments_of((f, g)).mean.values(), MEAN, strict=True)}
-    table |= {joint.root_symbol(s, t): root[i, j] for i, s in enumerate((f, g)) for j, t in enumerate((f, g)[: i + 1])}
+    table |= {
+        expectations.root_symbol(s, t): root[i, j] for i, s in enumerate((f, g)) for j, t in enumerate((f, g)[: i + 1])
+    }
     assert float(evaluate(closed, table)) == pytest.approx(expected(formula, correlated=True), rel=1e-9)
-    assert joint.joint_expectation(cast("Translator", None), formula, (f, g)) is None
+    assert expectations.joint_expectation(cast("Translator", None), formula, (f, g)) is None

@@ -20,7 +20,7 @@ from gpdsl.inference.driver import ALL_DONE, STAYED, Search, better, complete
 from gpdsl.inference.natural.minibatch import WARMING
 from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
 from gpdsl.inference.opaque.simulator import by_halves, fresh_bound
-from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
+from gpdsl.inference.opaque.surrogate import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.sampling import sum_and_error
 from gpdsl.program.cache import jit

@@ -20,18 +20,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError, need
 from gpdsl.inference.bound import GroupView
-from gpdsl.inference.exact import predictive
-from gpdsl.inference.exact.evidence import (
-    Cells,
-    along,
-    covariances,
-    in_cells,
-    outer,
-    scales,
-    spectra,
-    turned,
-    weights,
-)
+from gpdsl.inference.exact import evidence, predictive
 from gpdsl.inference.exact.grids import Grid, Side, grid_of, points_of
 from gpdsl.inference.exact.parts import kinds
 from gpdsl.inference.plan.options import Choice, Options
@@ -57,8 +46,8 @@ class Turned:
     """
 
     vectors: list[Float[Array, "n n"]]
-    weights: Cells
-    told: Cells
+    weights: evidence.Cells
+    told: evidence.Cells
     outputs: Float[Array, "processes outputs"]
     sides: list[Float[Array, " n"]]
 
@@ -115,14 +104,14 @@ class Gridded(predictive.Exact):
         (part,), (held,), grid, program = self.held.parts, self.held.values, self.grid, self.program
 
         def turn(loadings: Array, z: Array, parameters: Any, read: Any) -> Turned:
-            vectors, values = spectra(covariances(program, part, grid, loadings, parameters, read[0]))
+            vectors, values = evidence.spectra(evidence.covariances(program, part, grid, loadings, parameters, read[0]))
             kernel = kernel_values(program.evaluator, program.groups[0], parameters)
-            of_outputs, of_sides = weights(part, grid, loadings)
+            of_outputs, of_sides = evidence.weights(part, grid, loadings)
             (kind,), size = kinds(program.groups[0], part.columns), program.groups[0].size
-            loaded = scales(program, part, kernel)[:, None] * of_outputs
+            loaded = evidence.scales(program, part, kernel)[:, None] * of_outputs
             of_processes = jnp.zeros((size, grid.outputs), loaded.dtype).at[kind.processes[0]].set(loaded)
-            left = 1.0 / (1.0 + outer(values))
-            told = left * turned(in_cells(grid, z[0]), vectors)
+            left = 1.0 / (1.0 + evidence.outer(values))
+            told = left * evidence.turned(evidence.in_cells(grid, z[0]), vectors)
             return Turned(vectors, left, told, of_processes, of_sides)
 
         given = *as_arrays((held.loadings, held.z), self.dtype), parameters, read
@@ -198,14 +187,16 @@ class Gridded(predictive.Exact):
 
     def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
         _, (known, _) = self.numbers
-        squares = turned(known.weights, [jnp.square(each).T for each in known.vectors])
-        alpha = turned(known.told, [each.T for each in known.vectors])
+        squares = evidence.turned(known.weights, [jnp.square(each).T for each in known.vectors])
+        alpha = evidence.turned(known.told, [each.T for each in known.vectors])
         yield np.asarray(squares, float).ravel(), np.asarray(alpha, float).ravel()
 
     def dual(self, number: int, left: Float[Array, "1 draws values"]) -> Float[Array, "draws outputs *sides"]:
         """b of every draw."""
         _, (known, _) = self.numbers
-        return known.weights * jax.vmap(lambda z: turned(z, known.vectors))(in_cells(self.grid, left[0]))
+        return known.weights * jax.vmap(lambda z: evidence.turned(z, known.vectors))(
+            evidence.in_cells(self.grid, left[0])
+        )
 
     def _drawn_at(
         self,
@@ -234,7 +225,8 @@ class Gridded(predictive.Exact):
             for weight, part in reading:
                 sides = zip(self.grid.sides, known.sides, known.vectors[1:], strict=True)
                 crossed = [
-                    (along(side, view.kernel, _seen_by(side, part), Values(points[side.where])) * loading) @ turn
+                    (evidence.along(side, view.kernel, _seen_by(side, part), Values(points[side.where])) * loading)
+                    @ turn
                     for side, loading, turn in sides
                 ]
                 own.append((weight, crossed))

@@ -29,7 +29,7 @@ from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import KernelValues, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
-from gpdsl.symbolic.joint import combined
+from gpdsl.symbolic.expectations import combined
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import ObservationTerms, latents_in, output_value
 

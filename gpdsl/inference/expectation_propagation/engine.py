@@ -19,13 +19,12 @@ from gpdsl.inference.expectation_propagation import objective as ep
 from gpdsl.inference.expectation_propagation.opaque import EpOpaque
 from gpdsl.inference.expectation_propagation.sites import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted, choose_tilted, nodes_of
-from gpdsl.inference.fineness import may_be_coarse
 from gpdsl.inference.natural.profiled import at_sites, outer_point, setting_of
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.plan.options import EP_SAMPLES, Choice, Options
 from gpdsl.inference.problem import Problem, Result, as_arrays
-from gpdsl.inference.resolution import above_certainty
+from gpdsl.inference.resolution import above_certainty, may_be_coarse
 from gpdsl.program.cache import jit
 from gpdsl.program.program import Program
 from gpdsl.symbolic.numeric import written

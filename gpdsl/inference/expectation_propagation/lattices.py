@@ -19,8 +19,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.expected_log_likelihood import log_density, row_sum
-from gpdsl.inference.opaque.surrogate import Surrogate
-from gpdsl.inference.opaque.values import penalised
+from gpdsl.inference.opaque.surrogate import Surrogate, penalised
 from gpdsl.program.fine_quadrature import fine_nodes
 from gpdsl.program.joint import Marginals, basis_columns, block_root
 from gpdsl.program.program import Program

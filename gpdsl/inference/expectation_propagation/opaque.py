@@ -29,8 +29,7 @@ from gpdsl.inference.opaque.evaluations import Judged, Regression
 from gpdsl.inference.opaque.simulated import LADDER, Rounds
 from gpdsl.inference.opaque.simulator import Simulator, values_alone
 from gpdsl.inference.opaque.steps import Compiled, latents_of, shaped_of
-from gpdsl.inference.opaque.surrogate import Anchors, Surrogate, opaque_reads
-from gpdsl.inference.opaque.values import FAILED
+from gpdsl.inference.opaque.surrogate import FAILED, Anchors, Surrogate, opaque_reads
 from gpdsl.inference.plan.options import EP_SAMPLES
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result
 from gpdsl.inference.sampling import sum_and_error

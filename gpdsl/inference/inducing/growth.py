@@ -22,7 +22,7 @@ from gpdsl.inference.inducing.bending import bending, dense_gain
 from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
 from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, unexplained
 from gpdsl.inference.infer import infer
-from gpdsl.inference.layered.shallow import no_worse_than_one, passing
+from gpdsl.inference.layered.settled import no_worse_than_one, passing
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import LARGEST
 from gpdsl.inference.problem import Found, Monitor, Report, Result, as_arrays

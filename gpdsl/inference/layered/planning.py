@@ -19,8 +19,7 @@ from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.engine import LayeredSearch, last_layers
 from gpdsl.inference.layered.predictive import pass_count
 from gpdsl.inference.layered.propagation import inner_width
-from gpdsl.inference.layered.settled import SettledSearch, settles
-from gpdsl.inference.layered.shallow import begins_below, may_go_on
+from gpdsl.inference.layered.settled import SettledSearch, begins_below, may_go_on, settles
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.explain import described, explain_observation, row_variable
 from gpdsl.inference.plan.options import Choice, Options

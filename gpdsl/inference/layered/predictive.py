@@ -1,4 +1,10 @@
-"""Predictions of layers: many passes of new rows, which are the components of a mixture."""
+"""Predictions of layers: many passes of new rows, which are the components of a mixture.
+
+A latent of a row variable, f(x, w), is asked for its moments at hundreds of values of w in each row, the same ones in
+all. As functions of w they are as smooth as the kernel: a polynomial through Chebyshev points has all of their digits,
+or coefficients that do not fall tell that it has not. Then there are no numbers, and who asked computes every pass: a
+program for that is made when it is needed.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +20,12 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 from scipy.stats import norm, qmc
 
-from gpdsl.inference.layered.interpolated import column_of, interpolated, points_for
 from gpdsl.inference.layered.joint import composed, covariances, drawn_together, passes_together, roots_together
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice
+from gpdsl.inference.posteriors import features
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.family import Roots
-from gpdsl.inference.posteriors.features import (
-    Features,
-    RowFeatures,
-    factorise,
-    of_each_kernel,
-    prior_variances,
-)
 from gpdsl.inference.posteriors.posterior import Functions, Given, Paths, Posterior
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
@@ -36,17 +35,69 @@ from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, row_count
 
+Moments = tuple[Float[Array, "latents points"], Float[Array, "latents points"]]
+
+FEW, MANY = 64, 128
+"""Chebyshev points in place of four times as many passes, and of eight times as many."""
+
+LAST, NOTHING = 8, 4e-12
+"""What part of the coefficients is looked at, the last ones, and how small these are where more change nothing."""
+
+
+def column_of(layers: Layers, group: Group) -> int | None:
+    """The column of the one row variable, a number, that the arguments of a group differ in; None for others."""
+    program, sampled = layers.program, set(group.inputs) & layers.program.inner
+    if group.per_row or len(group.readings.all) > 1 or not sampled <= program.declarations.rows.keys():
+        return None
+    columns = [c for g in program.groups if sampled & set(g.names) for c in range(g.start, g.stop) if len(g.names) == 1]
+    return columns[0] if len(sampled) == len(columns) == 1 else None
+
+
+def points_for(passes: int) -> int:
+    """Chebyshev points in place of so many passes; 0 where these are too few."""
+    return 0 if passes < 4 * FEW else FEW if passes < 8 * MANY else MANY
+
+
+def interpolated(
+    moments: Callable[[Functionals], Moments], at: Functionals, deviates: Float[np.ndarray, " S"]
+) -> Moments:
+    """Moments at the points [S * rows], of one pass after the other, that are linear in the deviate of the pass.
+
+    NaN where few passes do not tell those of all.
+    """
+    assert isinstance(at, Values)
+    passes, count = len(deviates), points_for(len(deviates))
+    points = at.points.reshape(passes, -1, at.points.shape[-1])
+    low, high = int(np.argmin(deviates)), int(np.argmax(deviates))
+    reach = float(np.max(np.abs(deviates)))
+    slope = (points[high] - points[low]) / (deviates[high] - deviates[low])
+    middle = points[low] - slope * deviates[low]
+    angles = np.pi * (np.arange(count) + 0.5) / count
+    chosen = middle + slope * jnp.asarray(reach * np.cos(angles), points.dtype)[:, None, None]
+    values = jnp.stack(moments(Values(chosen.reshape(-1, points.shape[-1]))))
+    values = values.reshape(*values.shape[:2], count, -1)
+    orders = np.arange(count)
+    analysis = 2.0 / count * np.cos(orders[:, None] * angles) / np.where(orders == 0, 2.0, 1.0)[:, None]
+    synthesis = np.cos(np.arccos(np.clip(deviates / reach, -1.0, 1.0))[:, None] * orders)
+    last = jnp.einsum("kc,mlcn->mlkn", jnp.asarray(analysis[-count // LAST :]), values)
+    right = jnp.max(jnp.abs(last)) <= NOTHING * jnp.maximum(1.0, jnp.max(jnp.abs(values)))
+
+    found = jnp.einsum("sc,mlcn->mlsn", jnp.asarray(synthesis @ analysis), values)
+    found = jnp.where(right, found.reshape(*values.shape[:2], -1), jnp.nan)
+    return found[0], jnp.maximum(found[1], 0.0)
+
+
 DRAWS, WITH_VARIABLES, OF_DENSITIES = 256, 1024, 4096
 """Passes of every row; where latents are functions of several row variables, or of others besides; and for densities
 where they are functions of any, since narrow noise shows how far apart passes are.
 """
 
 WIDER, FARTHEST = 1.5, 8.25
-"""Standard deviations of up to so many `FEW` row variables in these passes, which weights make up for: tails count. Of
+"""Standard deviations of up to `VARIABLES` row variables in these passes, which weights make up for: tails count. Of
 one, where passes are evenly spaced, how far out they go.
 """
 
-FEW, SETS = 3, 8
+VARIABLES, SETS = 3, 8
 
 
 def pass_count(program: Program, densities: bool = False) -> int:
@@ -86,7 +137,7 @@ def passes(program: Program, densities: bool = False) -> tuple[Float[np.ndarray,
     else:
         uniform = qmc.Sobol(len(columns), seed=0).random(count)
         drawn, logs = norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(count)
-        if 0 < variables <= FEW:
+        if 0 < variables <= VARIABLES:
             drawn[:, :variables] *= WIDER
             logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)
     normals = np.zeros((count, program.latents))
@@ -115,7 +166,7 @@ class Told:
 
 def told_of(group: Group, kernel: KernelValues, inducing: Functionals, q: Any, jitter: Array | float) -> Told:
     """The same of the whitened inducing values `q` of a group."""
-    root, factor = jnp.asarray(q.root)[0], factorise(group, kernel, inducing, jitter)
+    root, factor = jnp.asarray(q.root)[0], features.factorise(group, kernel, inducing, jitter)
     told, axes = jnp.linalg.eigh(jnp.eye(root.shape[-1], dtype=root.dtype) - root @ jnp.swapaxes(root, -1, -2))
     factor = jnp.broadcast_to(factor, axes.shape)
     across = solve_triangular(factor, axes, lower=True, trans=1)
@@ -141,16 +192,16 @@ class Predicted(Layers):
         inducing: Functionals,
         q: Any,
         jitter: Array | float,
-    ) -> tuple[Array, Array, Features | RowFeatures | None]:
+    ) -> tuple[Array, Array, features.Features | features.RowFeatures | None]:
         if group.per_row:
             return super()._unscaled(group, rows, kernel, inducing, q, jitter)
 
         def moments(read: Functionals) -> tuple[Array, Array]:
             # points come first: a kernel whose rows are points is computed where products read it
-            cross = of_each_kernel(group, lambda a: covariance(group.form, a, read, inducing), kernel)
+            cross = features.of_each_kernel(group, lambda a: covariance(group.form, a, read, inducing), kernel)
             cross = jnp.broadcast_to(cross, (len(q.mean), *cross.shape[1:]))
             told = jnp.einsum("lnk,lk->ln", (cross @ q.across) ** 2, q.told)
-            variance = jnp.maximum(prior_variances(group, kernel, read) - told, 0.0)
+            variance = jnp.maximum(features.prior_variances(group, kernel, read) - told, 0.0)
             return jnp.einsum("lnm,lm->ln", cross, q.mean), variance
 
         at = functionals_at(group, group.readings.all, rows)

@@ -1,4 +1,8 @@
-"""The search over layers of few rows: the last layer at its best in each step, and cycles until they gain little.
+"""The search over layers of few rows: from the last layer alone, in cycles that end when they gain little.
+
+Layers that start near their arguments are almost no layers. What is left is a model of one layer, whose parameters and
+posterior are found soon and without noise; from there all layers climb together, where they would otherwise still be
+after these when the steps run out.
 
 All rows are there in every step, so that the best q of the last layer is one natural step away where the likelihood is
 Gaussian, and half of one leads near it elsewhere; Adam climbs what is left (Salimbeni and Deisenroth, 2017, has it wait
@@ -9,21 +13,222 @@ the same samples.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.errors import plural
-from gpdsl.inference.driver import ALL_DONE
+from gpdsl.data import Data, some_rows
+from gpdsl.errors import GpdslError, plural
+from gpdsl.inference.driver import ALL_DONE, INTERRUPTED
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.engine import SHARE, LayeredSearch, Place, State, rises
 from gpdsl.inference.layered.propagation import inner_width
-from gpdsl.inference.layered.start import Groups
-from gpdsl.inference.problem import Problem, Result
-from gpdsl.program.program import Program
+from gpdsl.inference.layered.start import Groups, passing_on, start_layers
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.problem import Found, Problem, Report, Result, as_arrays
+from gpdsl.inference.warm import Start
+from gpdsl.kernels.numerics import jitter_for
+from gpdsl.language import model as m
+from gpdsl.language.inducing import PerLatent, asked_of, per_latent
+from gpdsl.program.program import Program, at_values, make_program, make_rows
 from gpdsl.program.rows import Rows
+from gpdsl.program.white import training
+
+ROWS = 1_000
+"""Rows that tell enough of the parameters."""
+
+WIDEST = 1_000
+"""Points of the last layer where natural gradients on all rows go on from a fit of it alone: what it loses by too few
+points, layers below do not make up for."""
+
+Fit = Callable[..., Found]
+
+
+class Callers(Exception):
+    """A GpdslError that the caller's own function has raised: it passes where those of a fit are that fit's end."""
+
+    def __init__(self, problem: GpdslError) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+def passing(callback: Callable[[Report], None]) -> Callable[[Report], None]:
+    """A callback whose GpdslErrors are `Callers`."""
+
+    def told(report: Report) -> None:
+        try:
+            callback(report)
+        except GpdslError as problem:
+            raise Callers(problem) from problem
+
+    return told
+
+
+def begins_below(program: Program) -> bool:
+    """Whether the last layer can be fitted alone first: no layer starts without row variables, nor opaque functions."""
+    return not program.inner & program.declarations.rows.keys() and not program.opaque
+
+
+def from_the_last_layer(
+    program: Program, data: Data, options: Options, inducing: Mapping[str, int], fit: Fit
+) -> tuple[Program, Start | None]:
+    """The program with parameters of a fit of its last layer alone, and that fit to start from.
+
+    `fit` is `infer`. The program as it is where that cannot be; without the fit where that has fewer inducing points
+    than `inducing` has by the names of latents, or variables of the rows that it was made of.
+
+    Raises KeyboardInterrupt when the user stops it.
+    """
+    if not begins_below(program):
+        return program, None
+    some = data.take(some_rows(data.rows, ROWS, options.seed))
+    asked = {name: asked_of(options.inducing, name) for name in inducing}
+    features = {name: each for name, each in asked.items() if isinstance(each, str)}
+    own = {name: min(count, some.rows) for name, count in inducing.items()} | features
+    try:
+        one, some, chosen = _alone(program, some, options, own)
+        best = fit(one, some, chosen)
+    except GpdslError:  # whatever ails one layer is told of all
+        return program, None
+    if best[0].interrupted:
+        raise KeyboardInterrupt  # before the first state of all layers
+    program, start = _from(program, one, best)
+    if start is None or program.declarations.rows or features.keys() & start.program.declarations.latents.keys():
+        return program, None  # bounds of features are those of some rows
+    wanted = [inducing.get(group.names[0]) for group in one.groups]
+    fewer = any(len(points) != count for points, count in zip(best[0].inducing, wanted, strict=True))
+    return program, None if fewer else start
+
+
+def no_worse_than_one(
+    program: Program, data: Data, options: Options, found: Found, fit_one: Fit, fit_all: Fit
+) -> Found:
+    """What was found; or what all layers make of a fit of the last one alone, where that has a higher bound.
+
+    The last layer of many rows has fewer inducing points below others than it has alone, since every step of its search
+    visits them: what these lose may be more than depth gains. Of few rows steps may lead astray. What goes on begins as
+    one layer, with next to no variance of those below where their means pass arguments on. `fit_one` is given the bound
+    that it has to beat, and may end when it sees that it will not; `fit_all` goes on from a program and a `Start`.
+    """
+    sound = np.isfinite(found[0].elbo) and not found[0].interrupted
+    if not (sound and may_go_on(program, options)):
+        return found
+    bound = found[0].elbo + Loss(0.0, data.rows).slight
+    try:
+        one, best = _fit_of_one(program, data, options, fit_one, bound)
+        program, start = _from(program, one, best)
+        if best[0].interrupted:
+            raise KeyboardInterrupt
+        if not best[0].elbo > bound or start is None:
+            return found
+        whole = fit_all(passing_on(program), start)
+    except Callers as theirs:
+        raise theirs.problem from theirs.problem.__cause__
+    except GpdslError:
+        return found
+    except KeyboardInterrupt:
+        return replace(found[0], interrupted=True, message=INTERRUPTED), *found[1:]
+    return _told_of_one(whole, best[0].elbo, data.rows)
+
+
+def _told_of_one(found: Found, one: float, rows: int) -> Found:
+    """With a note, where one layer has the higher bound all the same: nothing else of the fit shows that it has."""
+    above = one - found[0].elbo
+    if found[0].interrupted or Loss(above, rows).small:
+        return found
+    note = (
+        f"the last layer alone, with those below as they start, has a bound that is {above:.3g} nats higher, and "
+        "layers that went on from there did not keep it: give more `steps`, or compare a model of one layer"
+    )
+    return replace(found[0], notes=(*found[0].notes, note)), *found[1:]
+
+
+def _fit_of_one(program: Program, data: Data, options: Options, fit: Fit, bound: float) -> tuple[Program, Found]:
+    """The last layer alone, with inducing points where exact inference would be above the bound without any."""
+    one, known, chosen = _alone(program, data, options, None)
+    best = fit(one, known, chosen, bound)
+    if not (best[2].dense or best[2].exact) or best[0].interrupted or not best[0].elbo > bound:
+        return one, best
+    there = at_values(one, one.parameters.constrain(as_arrays(best[0].parameters, options.dtype)))
+    return one, fit(there, known, replace(chosen, inducing=min(WIDEST, data.rows)), bound)
+
+
+def may_go_on(program: Program, options: Options) -> bool:
+    """Whether layers may go on from one, where nobody has said how many inducing points, nor how long to search."""
+    asked = options.inducing is not None or options.steps is not None or options.learning_rate is not None
+    return begins_below(program) and not program.declarations.rows and not asked
+
+
+def _alone(program: Program, data: Data, options: Options, inducing: PerLatent | None) -> tuple[Program, Data, Options]:
+    """The last layer over the values at which those below start, as inputs: a program, its data and options.
+
+    Raises GpdslError for what a model of one layer may not be.
+    """
+    values, declared = _values(program, data, options), program.declarations
+    known = {name: m.Input(name, each.span, each.axes) for name, each in declared.latents.items() if name in values}
+    left = {name: each for name, each in declared.latents.items() if name not in values}
+    below = [each for name, each in declared.latents.items() if name in values]
+    priors = [each.prior for each in declared.params.values()]
+    others = left, declared.lets, declared.rows, declared.observations, priors
+    idle = set(_names(below)) - set(_names(others))  # they would count among what is learnt, and what tells neighbours
+    inputs = {name: each for name, each in declared.inputs.items() if name not in idle}
+    shallow = replace(declared, inputs=MappingProxyType(inputs | known), latents=MappingProxyType(left))
+    asked = None if inducing is None else per_latent(inducing, shallow.latents)
+    one = make_program(
+        shallow,
+        program.sizes,
+        program.levels,
+        {},
+        expectations=options.expectations,
+        fixed={*options.fixed, *(idle & declared.params.keys())},
+        initial={**program.parameters.initial, **program.parameters.held},
+        inducing=asked,
+    )
+    chosen = Options(inducing=asked, seed=options.seed, dtype=options.dtype)
+    read = {name: each for name, each in data.inputs.items() if name not in idle}
+    return one, replace(data, inputs={**read, **values}), chosen
+
+
+def _names(part: object) -> Iterator[str]:
+    """What is read anywhere inside a declaration, and what latents are functions of."""
+    if isinstance(part, m.Read):
+        yield part.name
+    elif isinstance(part, m.Latent):
+        yield from part.arguments
+    inside: Iterable[object] = ()
+    if is_dataclass(part):
+        inside = (getattr(part, each.name) for each in fields(part))
+    elif isinstance(part, Mapping):
+        inside = part.values()
+    elif isinstance(part, tuple | list):
+        inside = part
+    for each in inside:
+        yield from _names(each)
+
+
+def _from(program: Program, one: Program, found: Found) -> tuple[Program, Start | None]:
+    """The program at the parameters of a fit of its last layer alone; and that to start from, if it has such a q."""
+    result, _, choice, jitter = found
+    values = {
+        name: np.asarray(value) for name, value in one.parameters.constrain(as_arrays(result.parameters, float)).items()
+    }
+    program = at_values(program, values)
+    if choice.dense or choice.exact or len(result.weights) > 1:
+        return program, None
+    posterior = result.inducing, result.posterior, result.weights
+    return program, Start(training(one, dense=False), values, *posterior, jitter, False)
+
+
+def _values(program: Program, data: Data, options: Options) -> Mapping[str, np.ndarray]:
+    """The values at which the inner layers start."""
+    rows, jitter = make_rows(program, data), jitter_for(np.dtype(options.dtype))
+    return start_layers(program, rows, [1] * len(program.groups), jitter, options.seed, data)[2]
+
 
 CYCLES = 3
 """Cycles at most: one is to find where to go, the second to see whether there is more, the third to take it."""

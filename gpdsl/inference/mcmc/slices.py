@@ -27,7 +27,7 @@ from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at,
 from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.sites import whitened_posterior
 from gpdsl.inference.opaque.budget import Spent, require
-from gpdsl.inference.opaque.values import FAILED, Values, arguments_of, evaluate_externals
+from gpdsl.inference.opaque.surrogate import FAILED, Values, arguments_of, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.program.cache import jit
 from gpdsl.program.rows import Scope, row_count

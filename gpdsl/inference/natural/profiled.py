@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise, maximise_off_saddles
-from gpdsl.inference.fineness import begun_at
 from gpdsl.inference.natural.refine import RIDGE_ITERATIONS, Best, attained, refine, why_ridges
 from gpdsl.inference.natural.row_space import Ascent, Given, in_row_space
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
@@ -29,7 +28,7 @@ from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Setting, Sites
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
-from gpdsl.inference.resolution import jitter_note
+from gpdsl.inference.resolution import begun_at, jitter_note
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.rows import Rows
 

@@ -19,8 +19,14 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, ForwardModelError, Policy, evaluate
 from gpdsl.forward.errors import describe_row
 from gpdsl.forward.mistakes import WrongGradient
-from gpdsl.inference.opaque.surrogate import opaque_reads, passed_parameters, points_for, read_columns
-from gpdsl.inference.opaque.values import Values, arguments_of
+from gpdsl.inference.opaque.surrogate import (
+    Values,
+    arguments_of,
+    opaque_reads,
+    passed_parameters,
+    points_for,
+    read_columns,
+)
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import parse_family
 from gpdsl.inference.problem import FRESH_SETS, as_arrays

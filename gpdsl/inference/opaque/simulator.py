@@ -22,8 +22,17 @@ from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.opaque import steps
 from gpdsl.inference.opaque.budget import HELD_OUT, assessed_rows, assessing, has_slopes, jacobian, looks
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Points, Regression
-from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate, hermite, opaque_reads
-from gpdsl.inference.opaque.values import FAILED, Values, compiled_arguments, evaluate_externals
+from gpdsl.inference.opaque.surrogate import (
+    FAILED,
+    Anchors,
+    Reads,
+    Surrogate,
+    Values,
+    compiled_arguments,
+    evaluate_externals,
+    hermite,
+    opaque_reads,
+)
 from gpdsl.inference.problem import FRESH_SETS, Problem, as_arrays
 from gpdsl.inference.sampling import some_rows_sum_and_error, sum_and_error
 from gpdsl.program.joint import Marginals

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 from gpdsl.inference.expected_log_likelihood import opaque_density
 from gpdsl.inference.natural.profiled import setting_of, split_point
 from gpdsl.inference.natural.sites import Sites, site_elbo, site_marginals, site_target
-from gpdsl.inference.opaque.surrogate import SMOOTHING, Reads, column_covariance
-from gpdsl.inference.opaque.values import FAILED, arguments_of
+from gpdsl.inference.opaque.surrogate import FAILED, SMOOTHING, Reads, arguments_of, column_covariance
 from gpdsl.inference.problem import Problem
 from gpdsl.program.joint import Marginals, basis_columns, block_root, with_sums
 from gpdsl.program.rows import Rows

@@ -34,7 +34,7 @@ from gpdsl.inference.natural.sites import (
 )
 from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
 from gpdsl.inference.opaque.simulator import by_halves, fresh_bound
-from gpdsl.inference.opaque.values import Values, compiled_arguments, evaluate_externals
+from gpdsl.inference.opaque.surrogate import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.sampling import sum_and_error
 from gpdsl.program.cache import jit

@@ -21,10 +21,10 @@ from gpdsl.inference.posteriors.family import Diagonal, Full
 from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.quadruply_stochastic.basis import InducingFeatures, place_basis
 from gpdsl.inference.quadruply_stochastic.choice import MOST_SOLVED, decide_weights, explain_weights
-from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace
 from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
 from gpdsl.inference.quadruply_stochastic.sums import gathered, inputs_of, moments, slab, whole_divergence
+from gpdsl.inference.quadruply_stochastic.swept import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit, SweptFit, notes_on_width, steadied
 from gpdsl.inference.quadruply_stochastic.weights import Features, Weights, start_weights
 from gpdsl.inference.sampling import some_rows_sum_and_error

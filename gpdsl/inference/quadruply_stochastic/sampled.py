@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array, Float
 
 from gpdsl.inference.problem import Problem
-from gpdsl.inference.quadruply_stochastic import estimators
+from gpdsl.inference.quadruply_stochastic import swept
 from gpdsl.inference.quadruply_stochastic.choice import FROZEN
 from gpdsl.inference.quadruply_stochastic.sums import Seen, gathered, inputs_of, located, moments, see
 from gpdsl.inference.quadruply_stochastic.weights import Features, Index, Weights, below_diagonal, block, own_column
@@ -106,21 +106,19 @@ class SampledSteps:
         """The bound, unbiased (a lower bound of it where log p is not quadratic), as a function of what is learnt."""
         first, second = self._seen(learnt, inputs_of(self.program, drawn.rows), parts, drawn)
         if self.exact:
-            site = estimators.quadratic(self.program, learnt, drawn.rows)
-            values = estimators.quadratic_likelihood(site, first, second, self.scale)
+            site = swept.quadratic(self.program, learnt, drawn.rows)
+            values = swept.quadratic_likelihood(site, first, second, self.scale)
             first_there, second_there = self._seen(support.learnt, support.x, parts, drawn)
-            noise = estimators.control_variate(support.form, first_there, second_there, running, self.scale)
+            noise = swept.control_variate(support.form, first_there, second_there, running, self.scale)
             likelihood = self.count * jnp.mean(values) + noise
         else:
-            both = [
-                estimators.concave_likelihood(self.program, learnt, drawn.rows, s, self.scale) for s in (first, second)
-            ]
+            both = [swept.concave_likelihood(self.program, learnt, drawn.rows, s, self.scale) for s in (first, second)]
             likelihood = self.count * 0.5 * jnp.mean(both[0] + both[1])
         if self.features.diagonal:
-            kl = estimators.diagonal_divergence(first, second, self.scale)
+            kl = swept.diagonal_divergence(first, second, self.scale)
         else:
             cross = self.features.cross_precision(learnt, drawn.first, drawn.second)
-            kl = estimators.dense_divergence(first, second, cross, self.scale)
+            kl = swept.dense_divergence(first, second, cross, self.scale)
         return likelihood - kl + self.program.log_prior(self.program.parameters.constrain(learnt))
 
     def _seen(self, learnt: dict[str, Array], x: Array, parts: Parts, drawn: Drawn) -> list[Seen]:
@@ -169,11 +167,11 @@ class SampledSteps:
         """Proposition 1 with an average over visits for phi_i'phi_i, for the functions of the first block."""
         seen = see(self.features, state.learnt, inputs_of(self.program, drawn.rows), drawn.first, part)
         if self.exact:
-            known = estimators.quadratic(self.program, state.learnt, drawn.rows)
+            known = swept.quadratic(self.program, state.learnt, drawn.rows)
         else:
             projected = self.scale * seen.projected
             variance = self.scale * seen.spread + jnp.sum(projected[:, 1:] ** 2, axis=1)
-            known = estimators.slopes(self.program, state.learnt, drawn.rows, projected[:, 0], variance)
+            known = swept.slopes(self.program, state.learnt, drawn.rows, projected[:, 0], variance)
         found = self.count * jnp.mean(known.precision[:, None] * seen.values**2, axis=0)
         visits = jnp.minimum(pace.number / self.scale, LONGEST)
         moved = seen.q.curvature + (found - seen.q.curvature) / (1.0 + visits)
@@ -223,7 +221,7 @@ def support_at(
 
     def squares(learnt: dict[str, Array], x: Array, rows: Rows) -> Array:
         cross = features.latent.covariance(learnt, x, inputs_of(problem.program, rows))
-        return (cross * estimators.quadratic(problem.program, learnt, rows).precision) @ cross.T
+        return (cross * swept.quadratic(problem.program, learnt, rows).precision) @ cross.T
 
     taken = np.arange(problem.count)
     if problem.count > MOST_ROWS:

@@ -20,9 +20,8 @@ from gpdsl.inference.problem import Problem
 from gpdsl.inference.quadruply_stochastic import sums
 from gpdsl.inference.quadruply_stochastic.basis import PRECISION, InducingFeatures, repositioned
 from gpdsl.inference.quadruply_stochastic.choice import FROZEN
-from gpdsl.inference.quadruply_stochastic.estimators import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.sums import Held, gathered, inputs_of, moments, surveyed, whole_divergence
-from gpdsl.inference.quadruply_stochastic.swept import Batches, State, Sweeps
+from gpdsl.inference.quadruply_stochastic.swept import Batches, Slopes, State, Sweeps, slopes
 from gpdsl.inference.quadruply_stochastic.weights import Features, Lengths, Weights, first_functions, solutions_of
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.cache import jit

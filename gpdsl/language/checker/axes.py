@@ -14,8 +14,8 @@ from gpdsl.language.errors.functionals import NotALabel
 from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.limits import SizeOutOfRange, TooManyElements
 from gpdsl.language.errors.names import NotAnIndex, SliceNotHere
-from gpdsl.language.source import MAX_AXIS, MAX_ELEMENTS, Span, closest
 from gpdsl.language.syntax import Identifier, Literal, Size
+from gpdsl.language.vocabulary import MAX_AXIS, MAX_ELEMENTS, Span, closest
 
 
 def whole_number(scope: Scope, literal: Literal) -> int:

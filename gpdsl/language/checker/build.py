@@ -8,16 +8,14 @@ from dataclasses import replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import carrier, contains, read, take_names, unite
-from gpdsl.language.checker.facts import Fact, combine
-from gpdsl.language.checker.scope import ByGroup, Left, Place, Scope, describe_axes
+from gpdsl.language.checker.scope import ByGroup, Fact, Left, Place, Scope, combine, describe_axes
 from gpdsl.language.errors.axes import AxesDiffer, AxisNotOnLeft
 from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, UnknownArgument, WrongArity
 from gpdsl.language.errors.functionals import LabelNotNumber, LevelNotSaid, NotALabel, TooManyReadings
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
 from gpdsl.language.habits import VARIANCES, word_habit
 from gpdsl.language.model import VALUE, At, Axis, Expression, Functional, Latent, Number, Operation, Read, same_axis
-from gpdsl.language.source import MAX_DEGREE, MAX_READINGS, MAX_TERMS, Span
-from gpdsl.language.vocabulary import KERNELS
+from gpdsl.language.vocabulary import KERNELS, MAX_DEGREE, MAX_READINGS, MAX_TERMS, Span
 
 # Which argument of a call is which: by position, then by name.
 

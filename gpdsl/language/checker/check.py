@@ -26,9 +26,8 @@ from gpdsl.language.errors.calls import RepeatedOption
 from gpdsl.language.errors.limits import NameTooLong, NotADefinition
 from gpdsl.language.errors.names import DeclaredTwice, NeverObserved, NothingObserved, ReservedWord, ShadowsBuiltin
 from gpdsl.language.model import Axis, Declarations, Infer, Observation
-from gpdsl.language.source import MAX_NAME, Span
 from gpdsl.language.syntax import SyntaxTree
-from gpdsl.language.vocabulary import BUILTINS, SHADOWABLE, STATEMENTS
+from gpdsl.language.vocabulary import BUILTINS, MAX_NAME, SHADOWABLE, STATEMENTS, Span
 
 # Register every declared name before anything is checked, so that declarations may stand in any order.
 

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.facts import evaluate
 from gpdsl.language.checker.layers import is_lattice, lattice
-from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.scope import Scope, evaluate
 from gpdsl.language.errors.calls import NotANumber, OutsideDomain, RepeatedArgument, UnknownArgument, WrongShape
 from gpdsl.language.errors.definitions import BadType, BoundsOrder, OutsideConstraint
 from gpdsl.language.errors.limits import NotFinite
 from gpdsl.language.model import Axis, Param
-from gpdsl.language.source import Span
-from gpdsl.language.vocabulary import TIME_UNITS
+from gpdsl.language.vocabulary import TIME_UNITS, Span
 
 # Values of constants and parameters: numbers and nested lists of them, computed in floating point.
 

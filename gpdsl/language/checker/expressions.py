@@ -10,9 +10,8 @@ from gpdsl.language import syntax
 from gpdsl.language.checker import functionals, reductions
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import fact_of, number, operation, read_at_level, remember
-from gpdsl.language.checker.facts import Fact
 from gpdsl.language.checker.functions import external_call, function_call
-from gpdsl.language.checker.scope import SORTS, Failed, Place, Scope
+from gpdsl.language.checker.scope import SORTS, Fact, Failed, Place, Scope
 from gpdsl.language.errors.axes import IndexNotBound
 from gpdsl.language.errors.calls import LatentCalled, NotAValue, WrongArity
 from gpdsl.language.errors.names import LatentEquality, NotReadable, UnknownFunction, UsedBeforeDefined

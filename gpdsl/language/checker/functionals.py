@@ -18,7 +18,7 @@ from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
 from gpdsl.language.errors import functionals
 from gpdsl.language.errors.calls import LatentCalled, WrongArity
 from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 
 # How often a process with a given kernel can be differentiated (mean-square; Rasmussen and Williams 2006, 4.1.1).
 

@@ -15,14 +15,12 @@ from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import fact_of, match_arguments, remember
-from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.scope import NOTHING, Left, Passed, Place, Scope, describe_axes
+from gpdsl.language.checker.scope import NOTHING, Fact, Left, Passed, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import PassedAxes
 from gpdsl.language.errors.calls import MissingArgument, UnknownType
 from gpdsl.language.errors.definitions import CallsItself, CallsTooDeep, CallsTooMany, InsideCall
 from gpdsl.language.errors.names import DeclaredTwice, ShadowsBuiltin
-from gpdsl.language.source import MAX_EXPANDED, MAX_FUNCTION_DEPTH
-from gpdsl.language.vocabulary import BUILTINS
+from gpdsl.language.vocabulary import BUILTINS, MAX_EXPANDED, MAX_FUNCTION_DEPTH
 
 Check = Callable[[Scope, Place, syntax.Formula], m.Expression]
 Statement = syntax.FunctionStatement | syntax.DensityStatement

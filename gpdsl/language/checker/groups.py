@@ -17,7 +17,7 @@ from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.functions import nodes
 from gpdsl.language.checker.scope import ByGroup, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.functionals import KernelByLevel, LabelInKernel, PriorOfLevels
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 
 SAME = "Same"
 LEVELS = frozenset({SAME, "Coregion"})

@@ -17,8 +17,7 @@ from gpdsl.language.errors import kernels as wrong
 from gpdsl.language.errors.axes import KernelAxis, SeveralAxes
 from gpdsl.language.errors.calls import NotWhole
 from gpdsl.language.errors.functionals import NoColumnsOfPoints
-from gpdsl.language.source import MAX_AXIS
-from gpdsl.language.vocabulary import KERNELS
+from gpdsl.language.vocabulary import KERNELS, MAX_AXIS
 
 # What a covariance function is over: the columns of its input, and those that `on = ...` makes of them.
 

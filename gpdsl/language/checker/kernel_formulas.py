@@ -14,7 +14,6 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.axes import alike, carrier, contains
 from gpdsl.language.checker.build import match_arguments, remember
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.facts import Fact
 from gpdsl.language.checker.functions import texts_of
 from gpdsl.language.checker.groups import all_elements
 from gpdsl.language.checker.kernel_calls import (
@@ -26,7 +25,7 @@ from gpdsl.language.checker.kernel_calls import (
     own_axes,
     selected,
 )
-from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
+from gpdsl.language.checker.scope import Fact, Left, Place, Scope, describe_axes
 from gpdsl.language.errors import kernels as wrong
 from gpdsl.language.errors.axes import KernelAxis
 from gpdsl.language.vocabulary import REDUCTIONS

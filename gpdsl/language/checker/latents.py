@@ -24,8 +24,7 @@ from gpdsl.language.errors.functionals import FieldInRow, NotALevel, TooManyLeve
 from gpdsl.language.errors.limits import TooManyKernels
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
 from gpdsl.language.habits import kernel_habit
-from gpdsl.language.source import MAX_KERNEL_POWER, MAX_KERNELS, MAX_READINGS
-from gpdsl.language.vocabulary import BUILTINS, KERNELS, PROCESS
+from gpdsl.language.vocabulary import BUILTINS, KERNELS, MAX_KERNEL_POWER, MAX_KERNELS, MAX_READINGS, PROCESS
 
 # Covariance functions: the second argument of `GP(mean, kernel)`.
 

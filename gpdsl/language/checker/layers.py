@@ -11,7 +11,7 @@ from gpdsl.language.checker.scope import Scope
 from gpdsl.language.errors.functionals import BadLattice, FieldInRow, LatentCycle, NotALevel, PointsWithoutIndex
 from gpdsl.language.errors.limits import TooManyLayers
 from gpdsl.language.model import Axis, Latent, same_axis
-from gpdsl.language.source import MAX_AXIS, MAX_LAYERS
+from gpdsl.language.vocabulary import MAX_AXIS, MAX_LAYERS
 
 _SHOWN = 5
 

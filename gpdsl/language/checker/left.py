@@ -20,8 +20,7 @@ from gpdsl.language.errors.axes import BadSubscript
 from gpdsl.language.errors.calls import NotAnOutput, WrongKind
 from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone, NotReached
 from gpdsl.language.habits import PRIORS, scale_habit
-from gpdsl.language.source import Span
-from gpdsl.language.vocabulary import DISTRIBUTIONS, OUTPUT_KINDS
+from gpdsl.language.vocabulary import DISTRIBUTIONS, OUTPUT_KINDS, Span
 
 _READABLE = frozenset({"const", "param", "input", "let", "output"})
 TRANSFORMED = ("real", "positive", "unit")

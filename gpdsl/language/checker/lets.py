@@ -10,12 +10,11 @@ from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_distinct, subscript_parts
 from gpdsl.language.checker.build import fact_of, require_axes
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.scope import NOTHING, IndexRange, Left, Place, Scope
+from gpdsl.language.checker.scope import NOTHING, Fact, IndexRange, Left, Place, Scope
 from gpdsl.language.errors import axes as wrong
 from gpdsl.language.errors.limits import PowerTooLarge, TooManyCases
 from gpdsl.language.errors.names import DeclaredTwice
-from gpdsl.language.source import MAX_AXIS, MAX_CASES, MAX_DEGREE, Span
+from gpdsl.language.vocabulary import MAX_AXIS, MAX_CASES, MAX_DEGREE, Span
 
 # The left side of a `let`: which elements each case covers, and that together they cover each once.
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gpdsl.language import model as m
-from gpdsl.language.checker.facts import evaluate
-from gpdsl.language.checker.scope import Scope
+from gpdsl.language.checker.scope import Scope, evaluate
 
 INFINITE = math.inf
 RANGES = {

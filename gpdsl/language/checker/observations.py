@@ -22,8 +22,7 @@ from gpdsl.language.errors.definitions import LeftSide, NotObservedElements, Out
 from gpdsl.language.errors.limits import TooManyObservations
 from gpdsl.language.errors.names import NotReadable, ObservedTwice
 from gpdsl.language.habits import distribution_habit
-from gpdsl.language.source import MAX_CASES, Span
-from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.language.vocabulary import DISTRIBUTIONS, MAX_CASES, Span
 
 # Which elements of an output each line observes, and in which order outputs that read each other can be drawn.
 

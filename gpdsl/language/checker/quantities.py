@@ -21,8 +21,7 @@ from gpdsl.language.errors.functionals import RowNotNormal, SeveralLabels
 from gpdsl.language.errors.limits import NotFinite, SizeOutOfRange
 from gpdsl.language.errors.names import NotReadable
 from gpdsl.language.habits import TYPES, distribution_habit
-from gpdsl.language.source import MAX_AXIS
-from gpdsl.language.vocabulary import CONSTRAINTS, DISTRIBUTIONS, INPUT_KINDS, OUTPUT_KINDS
+from gpdsl.language.vocabulary import CONSTRAINTS, DISTRIBUTIONS, INPUT_KINDS, MAX_AXIS, OUTPUT_KINDS
 
 
 def check_index(scope: Scope, statement: syntax.IndexStatement) -> None:

@@ -18,8 +18,7 @@ from gpdsl.language.errors.axes import CasesOverlap, SubscriptCount, SubscriptOu
 from gpdsl.language.errors.functionals import ArgumentElement, LayerNotNamed, LayersMissing, LayersNotCounted
 from gpdsl.language.errors.limits import TooManyLayers
 from gpdsl.language.model import Axis, Guard
-from gpdsl.language.source import MAX_LAYERS
-from gpdsl.language.vocabulary import REDUCTIONS
+from gpdsl.language.vocabulary import MAX_LAYERS, REDUCTIONS
 
 # One statement with an index that stands for a number, and with a latent for each layer that it reads.
 

@@ -9,12 +9,11 @@ from gpdsl.language import model as m
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import check_shift, contains, read
 from gpdsl.language.checker.build import fact_of, number, operation, remember
-from gpdsl.language.checker.facts import Fact
-from gpdsl.language.checker.scope import SORTS, IndexRange, Passed, Place, Scope, describe_axes
+from gpdsl.language.checker.scope import SORTS, Fact, IndexRange, Passed, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import IndexNotBound, PointlessReduction, SubscriptOutOfRange
 from gpdsl.language.errors.calls import NotAValue, UnknownArgument, WrongArity
 from gpdsl.language.errors.names import NothingShared, NothingToReduce, NotReadable, SeveralShared, SeveralToReduce
-from gpdsl.language.source import Span
+from gpdsl.language.vocabulary import Span
 
 # Values passed to a formula: what the arguments of a `function` stand for inside one call, and their elements.
 

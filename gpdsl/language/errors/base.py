@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from gpdsl.errors import GpdslError, printable
-from gpdsl.language.source import Source, Span
+from gpdsl.language.vocabulary import Source, Span
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpdsl.language import model as m
-from gpdsl.language.checker.facts import evaluate
+from gpdsl.language.checker.scope import evaluate
 from gpdsl.language.errors.base import Mistake
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, render_plain
 from gpdsl.language.model import Declarations
-from gpdsl.language.source import Source
-from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.language.vocabulary import DISTRIBUTIONS, Source
 from gpdsl.language.warnings import cautions
 from gpdsl.language.warnings.factors import same_thing_twice
 

@@ -17,7 +17,7 @@ from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor
 from gpdsl.language.model import Axis
 from gpdsl.language.options import check_option
-from gpdsl.language.source import closest
+from gpdsl.language.vocabulary import closest
 from gpdsl.results.criticism.left_out import (
     Elpd,
     LeaveOneOut,

@@ -15,9 +15,9 @@ import numpy as np
 import optax
 import pytest
 
-from gpdsl.inference.quadruply_stochastic.estimators import quadratic
 from gpdsl.inference.quadruply_stochastic.sampled import SampledSteps, Support, no_support
 from gpdsl.inference.quadruply_stochastic.sums import inputs_of
+from gpdsl.inference.quadruply_stochastic.swept import quadratic
 from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
 from tests.inference.quadruply_stochastic.conftest import Case

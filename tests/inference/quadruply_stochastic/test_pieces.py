@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpdsl.inference.quadruply_stochastic import estimators, sums
-from gpdsl.inference.quadruply_stochastic.estimators import Slopes
+from gpdsl.inference.quadruply_stochastic import sums, swept
 from gpdsl.inference.quadruply_stochastic.sums import HALVINGS, Held, Seen, best_length, newton_step, see, surveyed
+from gpdsl.inference.quadruply_stochastic.swept import Slopes
 from gpdsl.inference.quadruply_stochastic.weights import Weights, block
 
 N, M, SIZE, COLUMNS = 5, 7, 3, 2
@@ -104,9 +104,9 @@ def test_the_divergence_is_that_of_two_gaussians(rng: np.random.Generator, diago
 
     def estimate(first: Seen, second: Seen) -> Array:
         if diagonal:
-            return estimators.diagonal_divergence(first, second, SCALE)
+            return swept.diagonal_divergence(first, second, SCALE)
         cross = whole.features.cross_precision({}, first.index, second.index)
-        return estimators.dense_divergence(first, second, cross, SCALE)
+        return swept.dense_divergence(first, second, cross, SCALE)
 
     np.testing.assert_allclose(whole.mean_of(estimate), whole.divergence + lacking)
 
@@ -114,7 +114,7 @@ def test_the_divergence_is_that_of_two_gaussians(rng: np.random.Generator, diago
 def test_estimates_of_a_quadratic_likelihood_are_unbiased(rng: np.random.Generator) -> None:
     whole, (value, slope, precision) = Whole(rng), rng.random((3, N))
     site = Slopes(*map(jnp.asarray, (value, slope, precision)))
-    found = whole.mean_of(lambda i, j: estimators.quadratic_likelihood(site, i, j, SCALE))
+    found = whole.mean_of(lambda i, j: swept.quadratic_likelihood(site, i, j, SCALE))
     mean, variance = whole.phi @ whole.mu, np.diag(whole.phi @ whole.covariance @ whole.phi.T)
     np.testing.assert_allclose(found, value + slope * mean - 0.5 * precision * (mean**2 + variance))
 
@@ -126,21 +126,21 @@ def test_a_control_variate_takes_away_what_it_knows(rng: np.random.Generator) ->
     root = rng.normal(size=(N, N))
     known = whole.phi @ np.asarray(whole.q.vectors).T
     np.testing.assert_allclose(
-        whole.mean_of(lambda i, j: estimators.control_variate(jnp.asarray(root), i, j, jnp.asarray(known), SCALE)),
+        whole.mean_of(lambda i, j: swept.control_variate(jnp.asarray(root), i, j, jnp.asarray(known), SCALE)),
         0.0,
         atol=1e-10,
     )
     sure = Weights(whole.q.vectors, jnp.full(M, jnp.inf))
     first, second = whole.see(1, sure), whole.see(5, sure)
     site = Slopes(nothing, nothing, jnp.asarray(np.diag(form)))
-    noisy = jnp.sum(jax.jit(estimators.quadratic_likelihood)(site, first, second, SCALE))
-    noise = jax.jit(estimators.control_variate)(jnp.asarray(form), first, second, jnp.asarray(known), SCALE)
+    noisy = jnp.sum(jax.jit(swept.quadratic_likelihood)(site, first, second, SCALE))
+    noise = jax.jit(swept.control_variate)(jnp.asarray(form), first, second, jnp.asarray(known), SCALE)
     assert abs(float(noise)) > 0.01
     np.testing.assert_allclose(noisy + noise, -0.5 * np.sum(known * (form @ known)))
 
     def of(vectors: Array) -> Array:
         one = Seen(first.index, first.values, Weights(vectors, sure.at(first.index).curvature), first.precision)
-        return estimators.control_variate(jnp.asarray(form), one, second, jnp.asarray(known), SCALE)
+        return swept.control_variate(jnp.asarray(form), one, second, jnp.asarray(known), SCALE)
 
     gap = SCALE * np.asarray(second.projected) - known
     pulled = 0.5 * SCALE * (form @ gap).T @ np.asarray(first.values)

@@ -13,7 +13,7 @@ import pytest
 
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.pathwise import PriorDraws
-from gpdsl.inference.quadruply_stochastic import estimators, swept
+from gpdsl.inference.quadruply_stochastic import swept
 from gpdsl.inference.quadruply_stochastic.basis import PRECISION, Basis, repositioned
 from gpdsl.inference.quadruply_stochastic.choice import decide_weights
 from gpdsl.inference.quadruply_stochastic.posterior import WeightSpace, _prior_at
@@ -62,7 +62,7 @@ def test_all_functions_and_rows_give_the_bound_itself(regression: Case, classes:
 def test_the_likelihood_and_its_slopes_are_those_of_quadrature(regression: Case, classes: Case) -> None:
     mean, variance = np.linspace(-2, 2, 12), np.linspace(0.1, 3, 12)
     given = classes.program, classes.learnt, classes.rows, jnp.asarray(mean), jnp.asarray(variance)
-    known = jax.jit(estimators.slopes, static_argnums=0)(*given)
+    known = jax.jit(swept.slopes, static_argnums=0)(*given)
     for found, wanted in zip(
         (known.value, known.slope, known.precision), logistic(classes, mean, variance), strict=True
     ):
@@ -72,9 +72,9 @@ def test_the_likelihood_and_its_slopes_are_those_of_quadrature(regression: Case,
     phi, scale = np.asarray(seen.values), M / SIZE
     mean = scale * phi @ np.asarray(classes.q.vectors)[0, index]
     variance = np.sum((scale * phi @ classes.root()[np.asarray(index)]) ** 2, axis=1)
-    some = estimators.concave_likelihood(classes.program, classes.learnt, classes.rows, seen, scale)
+    some = swept.concave_likelihood(classes.program, classes.learnt, classes.rows, seen, scale)
     np.testing.assert_allclose(some, logistic(classes, mean, variance)[0], rtol=1e-5)
-    normal, gap = estimators.quadratic(regression.program, regression.learnt, regression.rows), regression.rows
+    normal, gap = swept.quadratic(regression.program, regression.learnt, regression.rows), regression.rows
     residual = np.asarray(gap.outputs["y"]) - 0.3
     np.testing.assert_allclose(normal.slope, residual / 0.16)
     np.testing.assert_allclose(normal.precision, np.full(12, 1 / 0.16))
