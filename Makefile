@@ -10,6 +10,7 @@ PEERS_TF_STAMP := $(VENV)-peers-tf/.ready
 DOCS_STAMP := $(VENV)/.ready-docs
 GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile all of their modules anew: 8 seconds
 
 .PHONY: demo test quick test-slow slow-cases release vscode campaign lint format bench papers mutants gpu-check gpu-zoo docs gallery accuracy golden lock clean
 

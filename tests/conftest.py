@@ -5,6 +5,7 @@ The slow tests run programs of gpdsl that are compiled as users have them.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jax._src.interpreters import mlir
 
 from tests.selection import ANEW, FOLDER, Seen
 from tests.shapes import check_shapes, next_module
@@ -31,9 +33,13 @@ of memory beyond which it does so before: Linux allows 65,530, each program take
 
 _MODULES = itertools.count(1)
 
+one_context = functools.cache(getattr(mlir, "make_ir_context", object))
+"""What programs are lowered in. JAX makes it anew for each: to load its dialects took a twelfth of the tests' time."""
+
 if "not slow" in sys.argv or os.environ.get("GPDSL_TESTS") == "core":
     os.environ["GPDSL_TESTS"] = "core"  # for the workers
     check_shapes()  # before other files of this name import what is to be checked
+    mlir.make_ir_context = one_context
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,6 +55,7 @@ def _forget() -> Iterator[None]:
         if kept := sys.modules.get("gpdsl.program.kept"):
             kept.forget()
         jax.clear_caches()
+        one_context.cache_clear()
         gc.unfreeze()
         gc.collect()
     gc.freeze()
