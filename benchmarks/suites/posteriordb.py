@@ -25,8 +25,8 @@ GAP, RATIO, SHARE = 0.1, 0.1, 1 / 20
 Z = 3.0
 """Monte-Carlo standard errors by which moments of chains may be away."""
 
-WARM_UP, DRAWS = 1000, 2500
-"""Of each of four chains: as many draws as the reference has."""
+WARM_UP, DRAWS, USUAL = 1000, 2500, 1000
+"""Of each of four chains: as many draws as the reference has; and the draws that chains usually make."""
 
 REFERENCE = 10_000
 """Draws, independent of each other after thinning, whose means and standard deviations are known."""
@@ -126,6 +126,10 @@ def compare(name: str, text: str, data: Mapping[str, Any], latent: str | None, m
     gold = nuts.draw_around(peer.log_density, peer.observe, np.zeros(peer.size), given, WARM_UP, DRAWS)
     whole = time.process_time() - begun
     rows: list[tuple[object, ...]] = [_row("NUTS", gold.mean, gold.sd, mean, sd, whole, gold.processor_seconds)]
+    lengths = {"a usual run": USUAL, f"{REFERENCE} effective draws": DRAWS * REFERENCE / gold.least_ess}
+    runs = {of: gold.processor_seconds * (WARM_UP + each) / (WARM_UP + DRAWS) for of, each in lengths.items()}
+    compiling = whole - gold.processor_seconds
+    rows += [(f"NUTS, {of}, by its steps", "", "", compiling + run, run) for of, run in runs.items()]
     for way, options in {
         "integrated": {"hyperparameters": "integrated"},
         "mcmc": {"engine": "mcmc", "draws": DRAWS, "warm_up": WARM_UP},
@@ -136,8 +140,9 @@ def compare(name: str, text: str, data: Mapping[str, Any], latent: str | None, m
         if way == "integrated":
             verdict(f"{name}: means, standard deviations away", float(np.max(np.abs(found[0] - mean) / sd)), GAP)
             verdict(f"{name}: standard deviations, off by", float(np.max(np.abs(found[1] / sd - 1))), RATIO)
-            verdict(f"{name}: share of the time of NUTS, first use", first / whole, SHARE)
-            verdict(f"{name}: the same, compiled", again / gold.processor_seconds, SHARE)
+            for of, run in runs.items():
+                verdict(f"{name}: share of the time of NUTS, {of}, first use", first / (compiling + run), SHARE)
+                verdict(f"{name}: the same, compiled", again / run, SHARE)
         else:
             error, of_sd = _errors(fit, len(found[0]))
             verdict(f"{name}: |z| of means of chains", float(np.max(np.abs(found[0] - mean) / sd / error)), Z)

@@ -122,7 +122,7 @@ def sampled_mean(
         values = _values(beliefs, expression, keys, given, at(normals), {})
         return jnp.sum(values, axis=0)
 
-    normals = _normals(beliefs, beliefs.samples)
+    normals = normals_of(beliefs, beliefs.samples)
     parts = jax.lax.map(added, normals.reshape(-1, together, *normals.shape[1:]))
     return jnp.sum(parts, axis=0) / beliefs.samples
 
@@ -157,12 +157,12 @@ def sample_latents(
     if simulations is not None and latents is None:
         return simulations.samples(beliefs)
     if latents is None:
-        latents = beliefs.marginals.at(beliefs.program, _normals(beliefs, count))
+        latents = beliefs.marginals.at(beliefs.program, normals_of(beliefs, count))
         latents = jnp.broadcast_to(latents, (count, *beliefs.marginals.mean.shape))
     return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
 
 
-def _normals(beliefs: Beliefs, count: int) -> Float[Array, "S K 1 latents"]:
+def normals_of(beliefs: Beliefs, count: int) -> Float[Array, "S K 1 latents"]:
     """The same for every row: what is said of a row depends on no other, and varies smoothly from row to row."""
     components, _, columns = beliefs.marginals.mean.shape
     scheme = "antithetic" if beliefs.marginals.together else "qmc"

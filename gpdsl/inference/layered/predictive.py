@@ -256,7 +256,8 @@ class Layered(Posterior):
         return bool(program.inner)
 
     def for_densities(self) -> Layered:
-        return replace(self, densities=True, compiled={})
+        """Of other passes, where there are variables of rows."""
+        return replace(self, densities=True, compiled={}) if _inner(self.program)[1] else self
 
     def shares(self, program: Program) -> Float[np.ndarray, " S"]:
         return passes(program, self.densities)[1]

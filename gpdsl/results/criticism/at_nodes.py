@@ -55,9 +55,11 @@ def at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> LeftOut:
             found.append((None if every.deep else every.by_site(row)) or every.by_draws(row))
             monitor.report(len(found), found[-1].numbers[0])
     latents, log_weights = (np.stack([each[i] for each in found], axis=1) for i in (1, 2))
-    places = places_among(every.alone(some), latents, log_weights, outputs_of(fit, bound.take(some)))
+    alone, outputs = every.alone(some), outputs_of(fit, bound.take(some))
+    places = places_among(alone, latents, log_weights, outputs)
+    of_all = places_among(alone, latents, np.full_like(log_weights, -np.log(len(latents))), outputs)
     without, itself, k, lost = np.reshape([each.numbers for each in found], (-1, 4)).T
-    return LeftOut(without, itself, k, lost, places)
+    return LeftOut(without, itself, k, lost, places, of_all)
 
 
 def densities_at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "draws rows"]:

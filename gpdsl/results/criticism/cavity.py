@@ -23,6 +23,7 @@ from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.sites import site_target
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, parts
+from gpdsl.inference.problem import as_numpy
 from gpdsl.inference.sampling import base_normals
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table, with_sums
 from gpdsl.program.program import Program, take_rows
@@ -46,20 +47,18 @@ def cavities(beliefs: Beliefs, at_rows: Posterior) -> tuple[Marginals, Bool[np.n
 
     What inducing values leave open of a row's latents stays open: its site tells of the inducing values.
     """
-    program, q, basis = beliefs.program, beliefs.marginals, basis_columns(beliefs.program)
-    gradient = beliefs.compile("sites", _slopes)()
-    sites = site_target(q, gradient)
-    spread = np.asarray(with_sums(program, jnp.eye(len(basis), dtype=q.mean.dtype)), float)
+    program, q, basis = beliefs.program, as_numpy(beliefs.marginals), basis_columns(beliefs.program)
+    slopes, precisions, spread = as_numpy(beliefs.compile("sites", _sites)(), float)
     mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)
     covariance = None if q.covariance is None else np.array(q.covariance[0], float)
     sound = np.ones(beliefs.count, bool)
     for rows, skip in parts(beliefs.count, max(1, NUMBERS_AT_ONCE // max(program.latents, 1) ** 2)):
         own = slice(rows.start + skip, rows.stop)
-        within = np.asarray(_covariances(program, q.part(own)), float)
+        within = _covariances(program, q.part(own))
         rest = at_rows.left_open(program, take_rows(beliefs.rows, rows))
         rest = np.zeros_like(within) if rest is None else rest[skip:, basis[:, None], basis[None, :]]
-        left, fine = _without(within - rest, _between(spread, np.asarray(sites.precision[own], float)))
-        slope = np.asarray(gradient.mean[0, own], float) @ spread.T
+        left, fine = _without(within - rest, _between(spread, precisions[own]))
+        slope = slopes[own] @ spread.T
         mean[own] -= fine[:, None] * (np.einsum("nij,nj->ni", left, slope) @ spread)
         whole = np.einsum("ia,nij,jb->nab", spread, left + rest, spread, optimize=True)
         variance[own] = np.where(fine[:, None], np.einsum("naa->na", whole), variance[own])
@@ -117,6 +116,13 @@ def _slopes(beliefs: Beliefs) -> Marginals:
     return found
 
 
+def _sites(beliefs: Beliefs) -> tuple[Array, Array, Array]:
+    """These in the means, the precisions of sites, and all columns as sums of what is read without them."""
+    slopes, count = _slopes(beliefs), len(basis_columns(beliefs.program))
+    spread = with_sums(beliefs.program, jnp.eye(count, dtype=slopes.mean.dtype))
+    return slopes.mean[0], site_target(beliefs.marginals, slopes).precision, spread
+
+
 def _expected(beliefs: Beliefs, q: Marginals) -> Float[Array, "1 rows"]:
     program = beliefs.program
     normals = None
@@ -138,18 +144,18 @@ def expected_at(
     return np.asarray(expected), np.asarray(slope.mean[0]), -2.0 * np.asarray(slope.variance[0])
 
 
-def _covariances(program: Program, q: Marginals) -> Float[Array, "rows basis basis"]:
-    """Of what is read of the latents, without sums."""
+def _covariances(program: Program, q: Marginals) -> Float[np.ndarray, "rows basis basis"]:
+    """Of what is read of the latents, without sums, of moments on the host."""
     if q.covariance is not None:
         basis = basis_columns(program)
-        return q.covariance[0][:, basis[:, None], basis[None, :]]
+        return np.asarray(q.covariance[0][:, basis[:, None], basis[None, :]], float)
     count = len(basis_columns(program))
-    found, start = jnp.zeros((q.rows, count, count), q.mean.dtype), 0
+    found, start = np.zeros((q.rows, count, count)), 0
     for group in program.groups:
         own = start + np.arange(group.size)
         for i, row in enumerate(covariance_table(group, q.variance[0])):
             for j, each in enumerate(row):
-                found = found.at[:, own + i * group.size, own + j * group.size].set(each)
+                found[:, own + i * group.size, own + j * group.size] = each
         start += len(group.readings.basis) * group.size
     return found
 

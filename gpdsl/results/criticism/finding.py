@@ -112,6 +112,10 @@ SPEED = 5e9
 PASSES = 5
 """Of all rows in each step of a search by natural gradients, at least."""
 
+EXPECTATIONS, COMPILED = 16, 5.0
+"""Passes of all rows through layers that expectations without samples take as long as; seconds of compiling a search
+over layers, whose looks have programs as long."""
+
 EVALUATIONS = 24
 """Of the evidence and its gradient, for standard errors, which are made whatever the search has taken."""
 
@@ -128,6 +132,9 @@ def affordable(fit: Fit) -> float:
     """Seconds that looks may cost which are not asked for; no bound of them where all are, by `diagnose = full`."""
     if fit.options.diagnose == "full":
         return np.inf
+    if fit.program.inner and len(fit.history):  # one entry for some steps
+        steps = float(fit.history[-1][0]) * (fit.choice.samples or EXPECTATIONS)
+        return min(SHARE * (COMPILED + steps * evaluation(fit)), MOST)
     passes = PASSES if fit.choice.optimizer == "natural" else 1
     return min(SHARE * passes * len(fit.history) * evaluation(fit), MOST)
 

@@ -44,7 +44,7 @@ from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
 from gpdsl.results.criticism.through_layers import rows_left_out
 from gpdsl.results.fitting import on_device
-from gpdsl.results.scored import places_drawn, randomised
+from gpdsl.results.scored import randomised
 from gpdsl.results.summary import STOPPED, estimate, in_data_units, more_points
 from gpdsl.results.table import predictable_outputs
 
@@ -69,9 +69,9 @@ MANY = 0.02
 DRAWS, ROWS = 1000, 1000
 """Data sets drawn anew, and rows of each at most."""
 
-THROUGH_LAYERS, LAYERS, LOST = 100, 3.0, 0.2
-"""Rows at which fits of layers are looked at, at most; the price of that; and nats a row that q of its variables may
-lose."""
+THROUGH_LAYERS, LAYERS, LOST = 100, 1.2, 0.2
+"""Rows at which fits of layers are looked at, at most; the price of leaving these out, two thirds of that of drawing
+data anew; and nats a row that q of its variables may lose."""
 
 
 def diagnose(fit: Fit, data: Any, full: bool) -> Diagnosis:
@@ -178,16 +178,12 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
             f"one Gaussian for the variables of a row loses {each:.2g} nats of the bound a row",
             "what the outputs say of them has several peaks, or is curved: importance = 5 may make the bound tighter",
         )
-    kept = part.take(np.flatnonzero(seen))
-    prediction = fit.predict_bound(kept, None, None)
     for name in predictable_outputs(fit.program.declarations):
-        own = places_drawn(prediction, name, np.where(kept.observed[name], kept.outputs[name], np.nan))
-        low, high = drawn.places[name]
-        others = randomised(low, high, np.isfinite(own), 0)
-        weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (own.ndim - 1)), own.shape)
-        known = np.isfinite(own)
+        known = part.observed[name][seen]
+        weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (known.ndim - 1)), known.shape)
+        low, high = np.where(weighed, drawn.places[name], drawn.of_all[name])
         if known.any():
-            yield _of_both(name, np.where(weighed, others, own)[known], weighed[known])
+            yield _of_both(name, randomised(low, high, known, 0)[known], weighed[known])
 
 
 def _of_both(name: str, places: Float[np.ndarray, " values"], weighed: Bool[np.ndarray, " values"]) -> Finding:
@@ -285,9 +281,9 @@ class Look(NamedTuple):
     price: Callable[[Fit, Seen], float] = lambda *_: 0.0
 
 
-def _price(fit: Fit, programs: int) -> float:
-    """Of so many programs, or of draws through layers."""
-    return (LAYERS if fit.program.inner else PROGRAMS * programs) * bool(programs)
+def _price(fit: Fit, programs: int, through_layers: float) -> float:
+    """Of so many programs, or of what is done through layers."""
+    return through_layers * bool(programs) if fit.program.inner else PROGRAMS * programs
 
 
 LOOKS: dict[str, Look] = {
@@ -299,9 +295,9 @@ LOOKS: dict[str, Look] = {
     "certainty of classes": Look(certainty, price_of_certainty),
     "correlation between latents": Look(correlation),
     "effective parameters": Look(flexibility, lambda fit, seen: PROGRAMS * (fit.at_rows.by_data and not seen.on_host)),
-    "data drawn anew": Look(_of_statistics, lambda fit, _: _price(fit, 2 * bool(_with_statistics(fit)))),
+    "rows left out": Look(_left_out, lambda fit, _: _price(fit, 3, LAYERS)),
+    "data drawn anew": Look(_of_statistics, lambda fit, _: _price(fit, 2 * bool(_with_statistics(fit)), 1.5 * LAYERS)),
     "q against the posterior": Look(importance, price_of_draws),
-    "rows left out": Look(_left_out, lambda fit, _: _price(fit, 3)),
     "mixture against one Gaussian": Look(one_gaussian, price_of_one),
 }
 """What is looked at, in the order in which it is told and paid for; what costs nothing is always made."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.inference.posteriors.posterior import by_parts, parts
+from gpdsl.inference.problem import as_numpy
 from gpdsl.inference.proposals import smoothed
 from gpdsl.results.criticism.cavity import cavities
 from gpdsl.results.density import log_densities, of_components
 from gpdsl.results.draws import Draws
 from gpdsl.results.expectation import ROUGH, Beliefs
-from gpdsl.results.integrals import sample_latents
+from gpdsl.results.integrals import normals_of, sample_latents
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class LeftOut(NamedTuple):
     """Nats of the bound by which q of the variables of a row is below the best one beside q of the functions."""
     places: Mapping[str, Float[np.ndarray, "2 rows *axes"]]
     """P(Y < y) and P(Y <= y) by all other rows, of the outputs that can be drawn."""
+    of_all: Mapping[str, Float[np.ndarray, "2 rows *axes"]]
+    """The same by all rows, where draws leave the row out."""
 
 
 def at_passes(fit: Fit, some: Data) -> LeftOut:
@@ -50,7 +52,8 @@ def at_passes(fit: Fit, some: Data) -> LeftOut:
     without, itself, k, lost = np.concatenate(numbers, axis=1)
     names = found[0][0].places
     places = {n: np.concatenate([told.places[n][:, skip:] for told, skip in found], axis=1) for n in names}
-    return LeftOut(without, itself, k, lost, places)
+    of_all = {n: np.concatenate([told.of_all[n][:, skip:] for told, skip in found], axis=1) for n in names}
+    return LeftOut(without, itself, k, lost, places, of_all)
 
 
 def densities_at_passes(fit: Fit, some: Data) -> Float[np.ndarray, "draws rows"]:
@@ -61,9 +64,13 @@ def densities_at_passes(fit: Fit, some: Data) -> Float[np.ndarray, "draws rows"]
 
 def _drawn(beliefs: Beliefs) -> tuple[Float[np.ndarray, "draws rows latents"], Float[np.ndarray, "draws rows"]]:
     """Draws of the latents of rows, and log p(y_n | functions)."""
-    latents, _ = sample_latents(beliefs, ROUGH, need_externals=False)
-    found = np.asarray(beliefs.compile("densities", lambda known, at: log_densities(known, at, {}))(latents))
-    return np.reshape(latents, (-1, *latents.shape[2:])), found.reshape(-1, found.shape[-1])
+
+    def told(known: Beliefs, normals: Array) -> tuple[Array, Array]:
+        latents, _ = sample_latents(known, ROUGH, False, known.marginals.at(known.program, normals))
+        return latents, log_densities(known, latents, {})
+
+    latents, found = as_numpy(beliefs.compile("draws and densities", told)(normals_of(beliefs, ROUGH)))
+    return latents.reshape(-1, *latents.shape[2:]), found.reshape(-1, found.shape[-1])
 
 
 def outputs_of(fit: Fit, some: Data) -> dict[str, np.ndarray]:
@@ -80,7 +87,8 @@ def places_among(
 ) -> dict[str, Float[np.ndarray, "2 rows *axes"]]:
     """The weight of what is drawn anew below values of outputs, and not above them."""
     seed, weights = np.random.default_rng(beliefs.seed), np.exp(log_weights)
-    draws = Draws(beliefs, jnp.asarray(latents[:, None]), np.zeros(weights.shape, int), seed)
+    own = cast(Array, latents[:, None])  # on the host, where an index takes no program
+    draws = Draws(beliefs, own, np.zeros(weights.shape, int), seed)
     found = dict[str, np.ndarray]()
     for name, values in outputs.items():
         anew = draws.of(name)
@@ -118,8 +126,8 @@ def _at_passes(fit: Fit, beliefs: Beliefs, outputs: Mapping[str, np.ndarray]) ->
     by_sites = np.logaddexp.reduce(of_passes + alone, axis=0)
     without[better], k[better] = by_sites[better], shape[better]
     log_weights = np.where(better, np.tile(of_passes, (ROUGH, 1)) - np.log(ROUGH), log_weights)
-    there = jax.tree.map(lambda each: each.reshape(passes, rows, *each.shape[2:]), left)
-    others, _ = sample_latents(replace(beliefs, marginals=there), ROUGH, need_externals=False)
-    chosen = np.where(better[:, None], np.reshape(others, latents.shape), latents)
-    itself = averaged(densities)
-    return LeftOut(without, itself, k, np.zeros(rows), places_among(beliefs, chosen, log_weights, outputs))
+    there = jax.tree.map(lambda each: each.reshape(passes, rows, *each.shape[2:]), as_numpy(left))
+    chosen = np.where(better[:, None], _drawn(replace(beliefs, marginals=there))[0], latents)
+    places = places_among(beliefs, chosen, log_weights, outputs)
+    of_all = places_among(beliefs, latents, np.full_like(log_weights, -np.log(len(latents))), outputs)
+    return LeftOut(without, averaged(densities), k, np.zeros(rows), places, of_all)

@@ -205,7 +205,7 @@ def test_what_is_looked_at_does_not_depend_on_the_clock() -> None:
     slow = replace(fit, seconds=1e4, inspected=replace(fit.inspected))
     assert slow.inspection.findings == fit.inspection.findings and not fit.inspection.failed
     assert (
-        slow.inspection.left == fit.inspection.left == ("data drawn anew", "q against the posterior", "rows left out")
+        slow.inspection.left == fit.inspection.left == ("rows left out", "data drawn anew", "q against the posterior")
     )
     full = model.fit(data, diagnose="full")
     assert not full.inspection.left and len(full.inspection.findings) > len(fit.inspection.findings)

@@ -36,7 +36,7 @@ def test_variables_of_rows_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fit_of_which_all_is_looked_at_says_nothing() -> None:
     fit = gpdsl.compile(TEXT + "y ~ Normal(f, 0.2)").fit(DATA)
     assert "not looked at" not in str(fit.diagnose(DATA))
-    assert said(fit) == ["data drawn anew, rows left out, as that takes longer: fit.diagnose(data) does"]
+    assert said(fit) == ["rows left out, data drawn anew, as that takes longer: fit.diagnose(data) does"]
 
 
 def test_every_reason_has_words_and_belongs_to_a_look() -> None:
@@ -101,8 +101,8 @@ def test_what_cannot_be_looked_at_is_no_matter_of_cost() -> None:
     """Of an exact fit q is the posterior; what rows with variables keep from being looked at has that reason."""
     exact = gpdsl.compile(TEXT + "y ~ Normal(f, 0.2)").fit(DATA)
     assert "q against the posterior" not in exact.summary()
-    assert exact.inspection.left == ("data drawn anew", "rows left out")
-    assert exact.summary().count("left for fit.diagnose(data): data drawn anew, rows left out") == 1
+    assert exact.inspection.left == ("rows left out", "data drawn anew")
+    assert exact.summary().count("left for fit.diagnose(data): rows left out, data drawn anew") == 1
     rows = gpdsl.compile(TEXT + "row e ~ Normal(0, 0.5)\ny ~ StudentT(4, f + e, 0.1)").fit(DATA)
     assert "; not looked at: evidence for latents, what is known of latents, as rows have variables" in rows.summary()
     assert [str(each).split()[0] for each in rows.diagnose() if each.name == SKIPPED] == ["open"] * 2

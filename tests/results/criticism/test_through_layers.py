@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.at_nodes import Variables, _without
+from gpdsl.results.criticism.finding import Inspected
 from gpdsl.results.criticism.findings import _of_both
 from gpdsl.results.criticism.through_layers import drawn_densities
 from gpdsl.results.fit import Fit
@@ -144,6 +146,16 @@ def test_two_peaks_of_outputs_under_layers_are_found() -> None:
     assert np.max(loo.k) < 0.7 and not np.any((loo.pit("y") > 0.4) & (loo.pit("y") < 0.6))
     with pytest.raises(GpdslError, match="pit of `f`: expected an output, of which there are y"):
         loo.pit("f")
+
+
+def test_a_search_that_took_long_enough_pays_for_rows_left_out() -> None:
+    """Steps count, of which the history has one in 25, and passes of each."""
+    fit = _fit(*INNER, steps=5)
+    long = replace(fit, history=np.array([[200_000.0, fit.elbo, 1.0]]), inspected=Inspected(ended=fit.inspected.ended))
+    told = [{each.name for each in of.inspection.findings} for of in (fit, long)]
+    assert ["calibration of y" in names for names in told] == [False, True]
+    assert fit.inspection.left == ("rows left out", "data drawn anew")
+    assert long.inspection.left == ("data drawn anew",)
 
 
 def test_reach_is_that_of_functions_of_inputs() -> None:
