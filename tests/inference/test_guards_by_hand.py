@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.expectation_propagation.objective import COOLING, EpMinibatch
 from gpdsl.inference.expectation_propagation.sites import Cavity, _together
 from gpdsl.inference.expectation_propagation.visits import group_of
 from gpdsl.inference.inducing.start import pivoted, spanning_rows
+from gpdsl.inference.mcmc.engine import of_search
 from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.plan.planning import cost, quantity
 from gpdsl.inference.posteriors.features import Covariances, factorise, sparse_features
 from gpdsl.inference.quadruply_stochastic.swept import State, Sweeps, _Visit
 from gpdsl.inference.quadruply_stochastic.weights import Lengths
 from gpdsl.kernels.functionals import Values
+from gpdsl.program.cache import precision
 from gpdsl.program.groups import kernel_values
+from gpdsl.symbolic.kernel_values import _at_level
 from tests.inference.problems import problem_of
 
 
@@ -132,3 +138,36 @@ def test_sampled_probabilities_of_both_outcomes_add_up_to_one() -> None:
     from scipy import stats
 
     np.testing.assert_allclose(likely, stats.norm.cdf(0.45 / np.sqrt(1 + 2.25)), atol=0.01)
+
+
+def test_steps_beside_visits_wait_for_all_rows_and_end_slowly() -> None:
+    """Nothing until each row has a site, full pace, and half a cosine over the last share of all steps."""
+    steps, every, pace = 400, 30, 0.05
+    problem = SimpleNamespace(choice=SimpleNamespace(steps=steps), options=SimpleNamespace(dtype="float64"))
+    search = SimpleNamespace(problem=problem, every=every, pace=pace, size=steps)
+    with precision("float64"):
+        found = np.asarray(EpMinibatch._lengths(cast(Any, search), 0))
+    assert not np.any(found[:every]) and np.all(found[every : steps - int(COOLING * steps)] == pace)
+    left = np.arange(1, int(COOLING * steps) + 1)[::-1] / (COOLING * steps)
+    np.testing.assert_allclose(found[-len(left) :], pace * np.sin(0.5 * np.pi * left) ** 2, rtol=1e-12)
+
+
+def test_what_an_evaluation_costs_is_counted() -> None:
+    """Of matrices of all values at once: cubes and squares of their sizes; of the evidence four of each are held."""
+    layout = SimpleNamespace(family=SimpleNamespace(components=1), dense=True)
+    plan = SimpleNamespace(choice=SimpleNamespace(sets=(10, 3)), layout=layout)
+    flops, memory = cost(cast(Any, SimpleNamespace(groups=())), cast(Any, plan), 0)
+    assert (flops, memory) == (12 * 1027, 48 * 109)
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
+    told = gpdsl.compile(text).explain({"x": np.arange(20.0), "y": np.arange(20.0)})
+    assert f"{quantity(20**3, 'flop')}, {quantity(4 * 8 * 20**2, 'B')} of working memory in float64" in told
+
+
+@pytest.mark.parametrize(("budget", "share"), [(8, 2), (9, 3), (None, None)])
+def test_a_search_before_chains_has_a_quarter_of_the_budget_rounded_up(budget: int | None, share: int | None) -> None:
+    assert of_search(Options(engine="mcmc", evaluations=budget)) == share
+    assert of_search(Options(evaluations=budget)) == budget
+
+
+def test_levels_that_are_none_are_the_nearest() -> None:
+    np.testing.assert_array_equal(_at_level(np.array([-3.0, 0.6, 1.4, 2.6, 9.0]), 3), [0, 0, 0, 2, 2])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import logsumexp
 
 import gpdsl
@@ -106,6 +107,29 @@ def test_one_replica_is_the_ordinary_bound(rng: np.random.Generator) -> None:
     weights = expected_log_likelihood(program, parameters, rows, found)
     weights = weights + jnp.sum(0.5 * normals**2 + jnp.log(sd) - 0.5 * white**2, axis=-1)
     assert abs(value - float(jnp.sum(jnp.mean(weights, axis=0)))) < 0.1
+
+
+def test_weights_of_replicas_are_those_of_densities(rng: np.random.Generator) -> None:
+    """log of the mean of p(y | w) p(w) / q(w), with the doubly reparameterised gradient: squares of shares of weights
+    times the slope of each log weight in w alone (Tucker et al., 2019, equation 8)."""
+    samples, replicas = 2, 3
+    expected = Expected(Layers(_small(rng)[0], frozenset(), replicas), samples=samples, total=4)
+    place = expected.variables[0]
+    mean, sd, eps = rng.normal(size=(4, 1)), 0.5 + rng.random((4, 1)), rng.normal(size=(samples * replicas, 4, 1))
+
+    def bound(mean: Any, sd: Any) -> Any:
+        likelihood = lambda white: jnp.sum(jnp.sin(2 * white[place]), axis=-1)  # noqa: E731
+        return expected._weighed(likelihood, {place: mean + sd * eps}, {place: (mean, sd)})
+
+    w = mean + sd * eps
+    each = np.sin(2 * w) + stats.norm.logpdf(w) - stats.norm.logpdf(w, mean, sd)
+    apart = each.reshape(samples, replicas, 4)
+    np.testing.assert_allclose(bound(mean, sd), logsumexp(apart, axis=1) - np.log(replicas), rtol=1e-10)
+    shares = np.exp(apart - logsumexp(apart, axis=1, keepdims=True)).reshape(w.shape)
+    slope = shares**2 * (2 * np.cos(2 * w) + (w - mean) / sd**2 - w)
+    found = jax.grad(lambda *given: jnp.sum(bound(*given)), argnums=(0, 1))(jnp.asarray(mean), jnp.asarray(sd))
+    np.testing.assert_allclose(found[0], slope.sum(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(found[1], (slope * eps).sum(axis=0), rtol=1e-10)
 
 
 def test_a_mean_that_is_an_input_is_that_input_and_an_error_added() -> None:

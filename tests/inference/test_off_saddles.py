@@ -24,6 +24,8 @@ def test_the_direction_that_bends_upwards_is_found(rng: np.random.Generator) -> 
     assert found[1] == pytest.approx(0.5, rel=1e-4)
     assert abs(found[0] @ vectors[:, 0]) == pytest.approx(1.0, abs=1e-4)
     assert upwards(lambda at: -hessian @ hessian @ at, rng.normal(size=7)) is None
+    rounded = np.array([-1000.0, -1.0, 1e-3])  # what differences make of a maximum: upwards by less than they tell
+    assert upwards(lambda at: rounded * at, np.zeros(3)) is None
 
 
 @pytest.mark.parametrize("search", [maximise, maximise_off_saddles])

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.polynomial.hermite_e import hermegauss
+from numpy.polynomial.hermite_e import hermegauss, hermeval
+from scipy.special import factorial
 from scipy.stats import norm
 
 import gpdsl
 from gpdsl import GpdslError
 from gpdsl.errors import GpdslWarning
-from gpdsl.results.responses import left_between
+from gpdsl.results.responses import exponents, features, left_between, stretch, systematic
 
 X = np.linspace(0, 4, 24)
 TEXT = """
@@ -332,3 +333,19 @@ def test_lines_miss_what_interpolation_between_all_other_points_does() -> None:
             u[row, point], u[row, others], values[row, others, d]
         )
     np.testing.assert_allclose(left_between(u, values), expected, atol=1e-12)
+
+
+def test_features_are_products_of_hermite_polynomials() -> None:
+    u = np.random.default_rng(0).normal(size=(2, 5, 2))
+    table = [hermeval(u / stretch(2), np.eye(5)[n]) / np.sqrt(factorial(n)) for n in range(5)]
+    expected = [table[first][..., 0] * table[second][..., 1] for first, second in exponents(2, 4)]
+    np.testing.assert_allclose(features(u, 4), np.stack(expected, axis=-1), rtol=1e-12)
+
+
+def test_points_are_drawn_as_often_as_their_weights_say() -> None:
+    rng = np.random.default_rng(0)
+    weights = np.vstack([[0.5, 0.25, 0.25, 0.0], rng.dirichlet(np.ones(4), size=3)])
+    drawn = systematic(weights, 8, rng)
+    counts = np.array([np.bincount(row, minlength=4) for row in drawn])
+    np.testing.assert_array_equal(counts[0], [4, 2, 2, 0])
+    assert np.all(np.abs(counts - 8 * weights) < 1)

@@ -139,8 +139,7 @@ def check_gradient(model: ForwardModel, use: ExternalUse, arguments: Sequence[np
         wrong &= np.abs(said - found) > DISAGREES * np.maximum(np.abs(said), np.abs(found)) + rounding
         if not wrong.all():  # so are comparisons with what failed
             return
-    names = model.arguments or [f"argument {place}" for place in range(1, len(arguments) + 1)]
-    shown = describe_row(names, arguments, 0)
+    shown = describe_row(model.arguments, arguments, 0)
     raise ForwardModelError(WrongGradient(model.name, "row 1 of the data", shown, f"{said[0]:.4g}", f"{found[0]:.4g}"))
 
 

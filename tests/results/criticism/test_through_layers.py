@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,14 +26,14 @@ param ell : positive = 0.8
 latent f({arguments}) ~ GP(0, 1.2 * {kernel})
 y ~ Normal(f, {sd})
 """
-HELD = {"fixed": ["ell"], "steps": 150}
 X = np.linspace(-2, 2, 15)
 DATA = {"x": X, "y": np.sin(2 * X) + 0.3 * np.random.default_rng(5).standard_normal(15)}
 
 
-def _fit(first: str, arguments: str, kernel: str, sd: float = 0.4, **options: Any) -> Fit:
+@cache
+def _fit(first: str, arguments: str, kernel: str, sd: float = 0.4, ell: float = 0.8, steps: int = 150) -> Fit:
     text = TEXT.format(first=first, arguments=arguments, kernel=kernel, sd=sd)
-    return gpdsl.compile(text).fit(DATA, **HELD | options)
+    return gpdsl.compile(text).fit(DATA, fixed=["ell"], steps=steps, init={"ell": ell})
 
 
 ALONE = ("row w ~ Normal(0, 1)", "x, w", "RBF(ell, on = x) * RBF(1000, on = w)")
@@ -45,7 +45,7 @@ INNER = ("latent h(x) ~ GP(x, 1e-10 * RBF(1))", "h", "RBF(ell)")
 )
 def test_layers_that_change_nothing_leave_rows_out_as_one_does(layers: tuple[str, str, str], sd: float) -> None:
     """By sites, which weights of draws do not reach: with noise of .1 they are 7 nats off in a row."""
-    exact, fit = _fit("", "x", "RBF(ell)", sd), _fit(*layers, sd=sd)
+    exact, fit = _fit("", "x", "RBF(ell)", sd), _fit(*layers, sd)
     found, known = fit.loo(DATA, refits=0), exact.loo(DATA)
     assert fit.elbo == pytest.approx(exact.elbo, abs=0.02)
     np.testing.assert_allclose(found.of_itself, known.of_itself, atol=0.05)
@@ -108,10 +108,10 @@ def test_what_one_gaussian_for_a_variable_of_two_peaks_loses_is_told() -> None:
 
 
 def test_noise_that_is_too_small_is_found() -> None:
-    wide = {each.name: each for each in _fit(*INNER).diagnose(DATA).findings}
+    wide = {each.name: each for each in _fit(*INNER, 0.4).diagnose(DATA).findings}
     assert {"max of y", "effective parameters", "calibration of y"} <= wide.keys()
     assert not any(each.doubtful for name, each in wide.items() if name != "note")
-    told = {each.name: each for each in _fit(*INNER, sd=0.02, init={"ell": 6.0}).diagnose(DATA).findings}
+    told = {each.name: each for each in _fit(*INNER, 0.02, ell=6.0).diagnose(DATA).findings}
     assert told["calibration of y"].doubtful and "too narrow" in str(told["calibration of y"])
 
 
