@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
@@ -173,6 +174,8 @@ def _errors(fit: gpdsl.Fit, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _timed(text: str, data: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[float, float, gpdsl.Fit]:
     """Processor seconds of the first fit and of the next one."""
+    gc.collect()
+    gc.freeze()  # what NUTS was compiled from is not gone through again by what comes after it
     spent = []
     for _ in range(2):
         begun = time.process_time()
