@@ -57,9 +57,10 @@ class NoSuchNameError(GpdslError, AttributeError):
 
 def spoken(kind: Kind) -> Kind:
     """A class of the public interface whose methods and attributes answer in words what they do not have."""
+    called = next((each.__name__ for each in kind.__mro__ if each.__name__ in MADE), kind.__name__).lower()
     for name, method in getmembers(kind, isfunction):
         if not name.startswith("_") or (name == "__init__" and kind.__name__ in MADE):
-            setattr(kind, name, answering(method, f"{kind.__name__.lower()}.{name}"))
+            setattr(kind, name, answering(method, f"{called}.{name}"))
     kind.__getattr__ = _no_such_name  # type: ignore[attr-defined]
     if kind.__name__ in MADE:
         kind.__getitem__ = kind.__iter__ = _no_table  # type: ignore[attr-defined, index]

@@ -12,10 +12,11 @@ from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from gpdsl.data.bound import Standardised
+from gpdsl.language.calls import spoken
 from gpdsl.program.cache import in_precision
 from gpdsl.results.draws import NoLawError, Shares
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.named import of_quantity
+from gpdsl.results.named import check_draws, of_quantity
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.quantiles import invert, quantile_over
 
@@ -32,6 +33,7 @@ APART = 7919
 """Between the seeds of settings, whose draws have nothing to do with each other."""
 
 
+@spoken
 class Averaged(Prediction):
     """A prediction whose mean, variance, quantiles, draws and probabilities are those of a mixture over settings."""
 
@@ -168,6 +170,7 @@ class Averaged(Prediction):
 
     def over_settings(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
         """`draw(prediction, count, seed)` of each setting, as often as its weight says, in one order for a seed."""
+        seed = check_draws("draws", count, seed, self.beliefs.marginals.mean[0].size)
         rng = np.random.default_rng(seed)
         numbers = rng.multinomial(count, self.weights)
         parts = [
@@ -193,6 +196,7 @@ class Averaged(Prediction):
     @in_precision
     def probability(self, condition: str, *, draws: int = 4096, seed: int = 0, error: bool = False) -> np.ndarray:
         """P(condition) in each row; see `Prediction.probability`."""
+        seed = check_draws("probability", draws, seed)
         count, power = max(draws // len(self.settings), 256), 2 if error else 1
         asked = [
             weight * each.probability(condition, draws=count, seed=seed + APART * place, error=error)

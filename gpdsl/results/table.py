@@ -19,6 +19,7 @@ from gpdsl.data.moments import moment_in, moment_of
 from gpdsl.data.times import texts_of
 from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
+from gpdsl.language.calls import spoken
 from gpdsl.language.model import Declarations
 from gpdsl.results.levels import in_words
 from gpdsl.symbolic.readings import field_quantities
@@ -186,6 +187,7 @@ FEW = 6
 """Groups whose totals are shown by themselves."""
 
 
+@spoken
 @dataclass(frozen=True, eq=False)
 class Total:
     """One number of all rows, or of each group; `groups` are their names in order, None without any.

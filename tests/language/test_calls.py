@@ -213,3 +213,20 @@ def test_quantiles_of_a_frame_may_be_an_array(fit: gpdsl.Fit) -> None:
     prediction = fit.predict({"site": ["a"]})
     frames = [prediction.to_frame(quantiles=each) for each in (0.5, [0.5], np.array([0.5]))]  # type: ignore[arg-type]
     assert all(each.equals(frames[0]) and "y_q0.5" in each for each in frames)
+
+
+def test_averages_over_parameters_refuse_what_others_do() -> None:
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nparam s : positive ~ LogNormal(-1, 1)\n"
+    data = {"x": np.arange(6.0), "y": np.sin(np.arange(6.0))}
+    fit = gpdsl.compile(text + "y ~ Normal(f, s)\n").fit(data, hyperparameters="integrated")
+    prediction: Any = fit.predict(data)
+    for call, said in (
+        (lambda: prediction.draws("y", -1), "expected a positive number of draws, got -1"),
+        (lambda: prediction.sample("y", 2, seed="a"), "seed = 'a': expected a whole number"),
+        (lambda: prediction.probability("y > 0", seed=-1), "seed = -1: expected a whole number"),
+        (lambda: prediction.total("y", count=0), "expected a positive number of draws, got 0"),
+        (lambda: prediction.total("y").to_frame(quantiles="a"), "total.to_frame: `quantiles`: expected a number or"),
+        (lambda: prediction.sample(), r"it is prediction.sample\(name, count, seed=0\)"),
+    ):
+        with pytest.raises(gpdsl.GpdslError, match=said):
+            call()
