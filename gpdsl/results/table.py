@@ -192,7 +192,7 @@ FEW = 6
 class Total:
     """One number of all rows, or of each group; `groups` are their names in order, None without any.
 
-    Groups by several columns have tuples for names, as `total["May", "north"]`; `by` are the names of these columns.
+    Groups by several columns have tuples for names, as `total["May", "north"]`; `by` are the names of columns.
     """
 
     draws: Float[np.ndarray, "draws *groups_and_axes"]
@@ -249,9 +249,9 @@ class Total:
             for position in np.ndindex(*parts["mean"].shape[1:])
             for part, values in parts.items()
         }
-        index = None if self.groups is None else pd.Index(self.groups, name="group")
-        if self.by and self.groups is not None:
-            index = pd.MultiIndex.from_tuples(self.groups.tolist(), names=self.by)
+        index = None if self.groups is None else pd.Index(self.groups, name=self.by[0] if self.by else "group")
+        if self.groups is not None and isinstance(self.groups[0], tuple):
+            index = pd.MultiIndex.from_tuples(self.groups.tolist(), names=self.by or None)
         return pd.DataFrame(columns, index=index)
 
     def __repr__(self) -> str:
@@ -285,7 +285,7 @@ def total_of(prediction: Prediction, name: str, by: Any, how: str, count: int, s
         return Total(reduce(draws, axis=1))
     groups, number = grouped([*named.values()]) if named else _numbered(prediction, by)
     found = [reduce(draws[:, number == place], axis=1) for place in range(len(groups))]
-    return Total(np.stack(found, axis=1), groups, tuple(named))
+    return Total(np.stack(found, axis=1), groups, tuple(named) or (by,) * isinstance(by, str))
 
 
 Numbered = tuple[np.ndarray, np.ndarray]

@@ -209,6 +209,13 @@ def test_tables_say_what_they_have(fit: gpdsl.Fit) -> None:
     assert np.array([fit, fit], dtype=object).shape == (2,)
 
 
+def test_groups_of_a_total_are_called_as_their_column(fit: gpdsl.Fit) -> None:
+    prediction = fit.predict({"site": ["a", "b", "a"]})
+    assert prediction.total("y", by="site").to_frame().index.name == "site"
+    assert prediction.total("y", by=["site"]).to_frame().index.names == ["site"]
+    assert prediction.total("y", by=["u", "v", "u"]).to_frame().index.name == "group"
+
+
 def test_quantiles_of_a_frame_may_be_an_array(fit: gpdsl.Fit) -> None:
     prediction = fit.predict({"site": ["a"]})
     frames = [prediction.to_frame(quantiles=each) for each in (0.5, [0.5], np.array([0.5]))]  # type: ignore[arg-type]
