@@ -272,9 +272,11 @@ def _more(
     known, half = density.known, count // 2 if density.known.any() else count
     if known.any():
         prior = proposals.over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(covariance))))
+        tilted = prior.tilted(density.growing)
+        tops = proposals.tops_along(density, tilted, known, mode)
+        prior = proposals.as_wide_at(tops, density.value, prior, known, density.widest)
         drawn.add(prior, proposals.uniform_points(size, count // 4, seed, ROUNDS))
         prior = prior.tilted(density.growing)
-        tops = proposals.tops_along(density, prior, known, mode)
     for number in range(ROUNDS):
         weights, shape = drawn.weights()
         if number == 1 and known.any() and (alone := drawn.alone(count, weights)) is not None:

@@ -7,7 +7,7 @@ degrees of freedom, so that no place that the posterior may be at is without poi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -244,6 +244,25 @@ def over_prior(
         alone = lambda at: prior(at)[0]  # noqa: E731
         widths[:, place] = [min(reach(alone, mode, top, side * unit), WIDEST_PRIOR) for side in (-1, 1)]
     return Split(mode, np.eye(len(mode)), *(WIDER * widths))
+
+
+def as_wide_at(
+    tops: Float[np.ndarray, "known d"],
+    value: Callable[[np.ndarray], float],
+    prior: Split,
+    known: Bool[np.ndarray, " d"],
+    widest: Float[np.ndarray, " d"],
+) -> Split:
+    """As wide along parameters without a prior as the density is at any of the `tops`: where a scale is large, a level
+    of what it scales is open."""
+    widths = np.stack([prior.below, prior.above])
+    for top in tops if not known.all() and len(tops) <= MANY else ():
+        height = value(top)
+        for place in np.flatnonzero(~known) if np.isfinite(height) else ():
+            unit = np.eye(len(top))[place]
+            there = [min(reach(value, top, height, side * unit), widest[place]) for side in (-1, 1)]
+            widths[:, place] = np.maximum(widths[:, place], np.multiply(WIDER, there))
+    return replace(prior, below=widths[0], above=widths[1])
 
 
 def reach(value: Callable[[np.ndarray], float], mode: np.ndarray, top: float, direction: np.ndarray) -> float:

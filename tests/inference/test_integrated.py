@@ -344,6 +344,29 @@ def test_programs_are_looked_up_once_and_not_for_every_setting(
         assert found is not None and len(found.each) > 40 > 4 >= asked.count(name) > 0
 
 
+def test_a_level_without_a_prior_is_as_wide_as_a_large_scale_leaves_it() -> None:
+    """Two groups tell next to nothing of the scale between them, which leaves their level open: a grid over the scale,
+    with the level worked out."""
+    y, se = np.array([0.4, -0.5, 0.1, 0.0]), 0.5
+    text = """index s in 1..S
+input school : label[s]
+output y : real
+param mu : real
+param tau : positive ~ Gamma(2, 0.1)
+param effect[s] : real ~ Normal(mu, tau)
+y ~ Normal(effect[school], 0.5)
+"""
+    settings = gpdsl.compile(text).fit({"school": list("abab"), "y": y}, hyperparameters="integrated").settings
+    assert settings is not None
+    tau, means = np.exp(np.linspace(-6, 6.5, 4000)), y.reshape(2, 2).mean(axis=0)
+    variance = tau**2 + se**2 / 2  # of the mean of a group about the level
+    log = 2 * np.log(tau) - 0.1 * tau - 0.5 * np.log(variance) - np.ptp(means) ** 2 / 4 / variance
+    weights = np.exp(log - log.max()) / np.sum(np.exp(log - log.max()))
+    assert settings.sd("mu") == pytest.approx(np.sqrt(weights @ variance / 2), rel=0.1)
+    assert settings.mean("tau") == pytest.approx(weights @ tau, rel=0.1)
+    assert settings.sd("tau") == pytest.approx(np.sqrt(weights @ tau**2 - (weights @ tau) ** 2), rel=0.15)
+
+
 @pytest.mark.slow
 def test_long_tails_take_more_points() -> None:
     """The spread of eight schools, against a grid over it with everything else in closed form."""
