@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpdsl.cli.options import add_model, model_of
-from gpdsl.cli.writing import add_out, show_or_write
+from gpdsl.cli.options import add_model, add_out, model_of, show_or_write
 from gpdsl.errors import GpdslError
 
 OTHER = frozenset({".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".eps", ".ps"})

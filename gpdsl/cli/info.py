@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpdsl.cli.options import add_model, model_of
-from gpdsl.cli.writing import add_out, show_or_write
+from gpdsl.cli.options import add_model, add_out, model_of, show_or_write
 from gpdsl.errors import GpdslError
 
 

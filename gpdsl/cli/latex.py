@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpdsl.cli.options import add_model, model_of
-from gpdsl.cli.writing import add_out, show_or_write
+from gpdsl.cli.options import add_model, add_out, model_of, show_or_write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

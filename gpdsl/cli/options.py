@@ -1,4 +1,4 @@
-"""Arguments several commands share: the model, its data, and the choices of inference."""
+"""Arguments several commands share: the model, its data, the choices of inference, and where a text goes (`--out`)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gpdsl.errors import GpdslError, described
 from gpdsl.inference.watch import loading
 from gpdsl.language.inducing import OTHERS
 from gpdsl.language.options import OPTIONS
+from gpdsl.replacing import replacing
 
 if TYPE_CHECKING:
     from gpdsl.language.model import Declarations, Input, Output
@@ -323,3 +324,22 @@ def _described(name: str, problem: Exception) -> str:
     text = described(problem)
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == name]
     return f"{text} (line {lines[-1]})" if lines else text
+
+
+def add_out(parser: argparse.ArgumentParser, metavar: str) -> None:
+    """`--out`."""
+    parser.add_argument("--out", metavar=metavar, help="write to a file instead of standard output")
+
+
+def show_or_write(text: str, path: str | None) -> None:
+    """Print a text that ends with a newline, or write it to a file. Raises GpdslError when that cannot be done."""
+    if path is None:
+        sys.stdout.write(text)
+        return
+    check_writable("--out", path)
+    try:
+        with replacing(path) as file:
+            file.write(text)
+    except OSError as problem:
+        raise GpdslError(f"--out {path}: {problem.strerror}") from problem
+    print(f"written to {path}")

@@ -8,21 +8,9 @@ from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
+from gpdsl.data import errors
 from gpdsl.data.bound import Data, Sizes
 from gpdsl.data.columns import Found, Wanted, find, in_order_of, places
-from gpdsl.data.errors import (
-    ConstantColumn,
-    DataError,
-    DataMistake,
-    DifferentLengths,
-    NoRows,
-    NotFinite,
-    NothingObserved,
-    OrderUnknown,
-    UnknownMapping,
-    listed,
-    shown,
-)
 from gpdsl.data.file_mistakes import UnknownLevel
 from gpdsl.data.later_levels import truths_as, warn_of_spellings
 from gpdsl.data.looks import level_columns, wrong_level
@@ -90,7 +78,7 @@ def numbered(declarations: m.Declarations, found: Found, levels: Sequence[Level]
     values = label_values(found, _index(declarations, found), levels)
     if (missing := np.isnan(values)).any():
         column, row, _ = place_of(found, missing)
-        raise Wrong(NotFinite(column, row, "missing, as NA, None and null are in a text file"))
+        raise Wrong(errors.NotFinite(column, row, "missing, as NA, None and null are in a text file"))
     return values + 1.0
 
 
@@ -195,7 +183,7 @@ def bind(
         # A fit needs some value of every output; to score a fit, any value of any output will do.
         absent = [name for name, values in coded.items() if np.isnan(values).all()]
         if sizes is None or len(absent) == len(coded):
-            binding.mistakes += [NothingObserved(name) for name in absent]
+            binding.mistakes += [errors.NothingObserved(name) for name in absent]
     binding.finish()
     observed = {name: ~np.isnan(values) for name, values in coded.items()}
     outputs = {name: np.where(observed[name], values, 0.0) for name, values in coded.items()}
@@ -214,20 +202,20 @@ class _Binding:
         self.columns = columns
         self.kept = kept
         self.sizes = sizes
-        self.mistakes: list[DataMistake] = []
+        self.mistakes: list[errors.DataMistake] = []
         self.zones: dict[str, str] = {}
         self.unseen: dict[str, tuple[Level, ...]] = {}
 
     def finish(self) -> None:
         """Raise the mistakes, if any."""
         if self.mistakes:
-            raise DataError(*self.mistakes, source=self.table.source, lines=self.table.lines)
+            raise errors.DataError(*self.mistakes, source=self.table.source, lines=self.table.lines)
 
     def refuse_unknown_mappings(self) -> None:
         names = {**self.declarations.inputs, **self.declarations.outputs}
         for name in self.columns:
             if name not in names:
-                self.mistakes.append(UnknownMapping(name, listed(f"`{each}`" for each in names)))
+                self.mistakes.append(errors.UnknownMapping(name, errors.listed(f"`{each}`" for each in names)))
         self.finish()
 
     def find_all(self, outputs_required: bool) -> dict[str, Found]:
@@ -244,7 +232,7 @@ class _Binding:
             wanted = Wanted(kind, each.name, each.axes, sizes, named[each.name], optional, why, said, owners)
             try:
                 found = find(self.table, wanted)
-            except DataError as problem:
+            except errors.DataError as problem:
                 self.mistakes += problem.mistakes
                 continue
             if found is not None:
@@ -256,9 +244,9 @@ class _Binding:
     def count_rows(self, founds: Mapping[str, Found]) -> int:
         lengths = {name: found.values.shape[0] for name, found in founds.items()}
         first, rows = next(iter(lengths.items())) if lengths else ("", self.table.rows)
-        self.mistakes += [DifferentLengths(n, k, first, rows) for n, k in lengths.items() if k != rows]
+        self.mistakes += [errors.DifferentLengths(n, k, first, rows) for n, k in lengths.items() if k != rows]
         if rows == 0:
-            self.mistakes = [NoRows()]
+            self.mistakes = [errors.NoRows()]
         self.finish()
         return rows
 
@@ -337,7 +325,9 @@ class _Binding:
         ordinals = [o for o in labelled(self.declarations, index) if o.kind == "ordinal" and o.name in founds]
         for output in ordinals if levels and not as_numbers(levels) else ():
             if not {*map(str, levels)} <= {*(found := founds[output.name]).order()}:
-                self.mistakes.append(OrderUnknown(found.columns[0], index, ", ".join(f'"{each}"' for each in levels)))
+                self.mistakes.append(
+                    errors.OrderUnknown(found.columns[0], index, ", ".join(f'"{each}"' for each in levels))
+                )
 
     def _found_levels(self, users: Sequence[Input | Output], founds: Mapping[str, Found]) -> tuple[Level, ...]:
         try:
@@ -376,11 +366,13 @@ class _Binding:
             first = values.reshape(values.shape[0], -1)[0]
             words = self.declarations.inputs[name].label is not None
             said = founds[name].values.reshape(len(values), -1)[0] if words else first
-            found = [(founds[name].columns[k], shown(said[k])) for k in np.flatnonzero(constant)]
+            found = [(founds[name].columns[k], errors.shown(said[k])) for k in np.flatnonzero(constant)]
             if constant.all():
-                self.mistakes += [ConstantColumn(name, column, value, listed(latents)) for column, value in found]
+                self.mistakes += [
+                    errors.ConstantColumn(name, column, value, errors.listed(latents)) for column, value in found
+                ]
             elif found:
-                _warn_of_constants(name, found, len(constant), listed(latents))
+                _warn_of_constants(name, found, len(constant), errors.listed(latents))
 
 
 def _warn_of_constants(name: str, found: Sequence[tuple[str, str]], columns: int, latents: str) -> None:

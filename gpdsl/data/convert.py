@@ -19,8 +19,7 @@ import numpy as np
 
 from gpdsl.data.errors import DataError, shown
 from gpdsl.data.file_mistakes import MissingPackage, NotAColumn, TooManyDigits, Unreadable
-from gpdsl.data.moments import as_datetimes, moment_of
-from gpdsl.data.table import Columns, Table, refuse_beyond_memory, source_name, stays_on_disk
+from gpdsl.data.table import Columns, Table, as_datetimes, moment_of, refuse_beyond_memory, source_name, stays_on_disk
 from gpdsl.errors import described, quoted
 
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpdsl.data.columns import Found
 from gpdsl.data.convert import TRUTHS, number_of
-from gpdsl.data.moments import moment_in
+from gpdsl.data.table import moment_in
 from gpdsl.data.values import Level, absent, plain
 from gpdsl.errors import GpdslWarning, quoted
 from gpdsl.language.model import Declarations

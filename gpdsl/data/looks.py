@@ -14,8 +14,7 @@ from gpdsl.data.columns import Found
 from gpdsl.data.convert import is_code, number_of, readings
 from gpdsl.data.errors import DataError, DataMistake, shown
 from gpdsl.data.file_mistakes import LevelOutside
-from gpdsl.data.moments import NAMED_MONTH, YEAR_LAST, moment_by_digits, moment_in
-from gpdsl.data.table import Table
+from gpdsl.data.table import NAMED_MONTH, YEAR_LAST, Table, moment_by_digits, moment_in
 from gpdsl.data.values import LARGEST, Level, Wrong, distinct_levels
 from gpdsl.language import model as m
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpdsl.data.moments import as_datetimes
+from gpdsl.data.table import as_datetimes
 from gpdsl.errors import GpdslError, quoted
 
 WORDS_IN_Y = "Regressor: y holds words; expected numbers, or use Classifier for labels"

@@ -12,7 +12,7 @@ import numpy as np
 from gpdsl.data.columns import Found
 from gpdsl.data.errors import NotFinite, shown
 from gpdsl.data.file_mistakes import NotATime, ZonesDiffer
-from gpdsl.data.moments import format_of, moment_by_digits, moment_in, zone_name, zone_of
+from gpdsl.data.table import format_of, moment_by_digits, moment_in, zone_name, zone_of
 from gpdsl.data.values import Wrong, place_of
 from gpdsl.language.model import Input
 from gpdsl.language.vocabulary import TIME_UNITS

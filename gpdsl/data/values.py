@@ -9,27 +9,11 @@ from datetime import date
 
 import numpy as np
 
+from gpdsl.data import errors
 from gpdsl.data.columns import Found
 from gpdsl.data.convert import TRUTHS, is_code, number_of, readings
-from gpdsl.data.errors import (
-    DECIMALS,
-    EITHER,
-    DataMistake,
-    DifferentWords,
-    InfiniteOutput,
-    NotACount,
-    NotAProportion,
-    NotBinary,
-    NotFinite,
-    NotPositive,
-    OtherWord,
-    TextInColumn,
-    listed,
-    shown,
-)
 from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, TooManyDigits, TooManyLevels
-from gpdsl.data.moments import as_text, moment_in
-from gpdsl.data.table import pieces
+from gpdsl.data.table import as_text, moment_in, pieces
 from gpdsl.errors import GpdslWarning, quoted
 from gpdsl.language.model import Axis
 
@@ -48,7 +32,7 @@ Level = int | float | str
 class Wrong(Exception):
     """A mistake on its way from the place that sees it to `bind`, which collects them."""
 
-    def __init__(self, mistake: DataMistake) -> None:
+    def __init__(self, mistake: errors.DataMistake) -> None:
         super().__init__(mistake.code)
         self.mistake = mistake
 
@@ -70,10 +54,10 @@ def numbers(found: Found) -> np.ndarray:
         column, row, at = place_of(found, wrong)
         value = plain(found.values[at])
         if moment_in(str(value)) is not None:
-            raise Wrong(TimeInColumn(column, row, shown(value)))
+            raise Wrong(TimeInColumn(column, row, errors.shown(value)))
         whole, *pointed = [*readings(str(value)).values(), ""]
-        how = EITHER.format(pointed=pointed[0]) if len(pointed) > 1 else DECIMALS
-        raise Wrong(TextInColumn(column, row, shown(value), whole, how))
+        how = errors.EITHER.format(pointed=pointed[0]) if len(pointed) > 1 else errors.DECIMALS
+        raise Wrong(errors.TextInColumn(column, row, errors.shown(value), whole, how))
     _doubt_codes(found)
     return np.array(parsed, dtype=np.float64).reshape(found.values.shape)
 
@@ -97,13 +81,13 @@ class Rule:
     """What the finite values of a kind must satisfy, and the mistake when they do not."""
 
     broken: Callable[[np.ndarray], np.ndarray]
-    mistake: Callable[[str, int, str], DataMistake]
+    mistake: Callable[[str, int, str], errors.DataMistake]
 
 
 RULES: dict[str, Rule] = {
-    "count": Rule(lambda values: (values < 0) | (values != np.floor(values)), NotACount),
-    "positive": Rule(lambda values: values <= 0, NotPositive),
-    "unit": Rule(lambda values: (values <= 0) | (values >= 1), NotAProportion),
+    "count": Rule(lambda values: (values < 0) | (values != np.floor(values)), errors.NotACount),
+    "positive": Rule(lambda values: values <= 0, errors.NotPositive),
+    "unit": Rule(lambda values: (values <= 0) | (values >= 1), errors.NotAProportion),
 }
 
 
@@ -118,7 +102,7 @@ def check_rule(found: Found, values: np.ndarray, kind: str, start: int = 0) -> N
     broken = np.isfinite(values) & rule.broken(np.where(np.isfinite(values), values, 1.0))
     if broken.any():
         column, row, at = place_of(found, broken)
-        raise Wrong(rule.mistake(column, start + row, shown(float(values[at]))))
+        raise Wrong(rule.mistake(column, start + row, errors.shown(float(values[at]))))
 
 
 def input_values(found: Found, kind: str) -> np.ndarray:
@@ -128,8 +112,8 @@ def input_values(found: Found, kind: str) -> np.ndarray:
         wrong = ~np.isfinite(piece)
         if wrong.any():
             column, row, at = place_of(found, wrong)
-            value = "missing" if np.isnan(piece[at]) else shown(float(piece[at]))
-            raise Wrong(NotFinite(column, start + row, value))
+            value = "missing" if np.isnan(piece[at]) else errors.shown(float(piece[at]))
+            raise Wrong(errors.NotFinite(column, start + row, value))
         check_rule(found, piece, kind, start)
     return values
 
@@ -140,7 +124,7 @@ def output_values(found: Found, kind: str) -> np.ndarray:
     infinite = np.isinf(values)
     if infinite.any():
         column, row, at = place_of(found, infinite)
-        raise Wrong(InfiniteOutput(column, row, shown(float(values[at]))))
+        raise Wrong(errors.InfiniteOutput(column, row, errors.shown(float(values[at]))))
     check_rule(found, values, kind)
     if kind == "real":
         # The largest value of a real output has a variance that float64 holds, with its square.
@@ -149,7 +133,7 @@ def output_values(found: Found, kind: str) -> np.ndarray:
         if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
             column, row, at = place_of(found, size == largest)
             unit = f"1e{int(np.floor(np.log10(largest)))}"
-            raise Wrong(OutOfScale(column, row, shown(float(values[at])), unit))
+            raise Wrong(OutOfScale(column, row, errors.shown(float(values[at])), unit))
     return values
 
 
@@ -203,12 +187,18 @@ def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
         flat = values.ravel().tolist()
         placed = [np.nan if absent(each) else places.get(str(each)) for each in flat]
         if None in placed:
-            raise Wrong(OtherWord(found.columns[0], shown(flat[placed.index(None)]), listed(words)))
+            raise Wrong(
+                errors.OtherWord(found.columns[0], errors.shown(flat[placed.index(None)]), errors.listed(words))
+            )
         return np.array(placed, dtype=np.float64).reshape(values.shape)
     if values.dtype == object:
         said = [np.nan if each is None else _two_valued(str(each)) for each in values.ravel().tolist()]
         if None in said and worded:
-            raise Wrong(OtherWord(found.columns[0], shown(values.ravel().tolist()[said.index(None)]), listed(words)))
+            raise Wrong(
+                errors.OtherWord(
+                    found.columns[0], errors.shown(values.ravel().tolist()[said.index(None)]), errors.listed(words)
+                )
+            )
         if None in said:
             raise Wrong(_not_binary(found))
         values = np.array(said, dtype=np.float64).reshape(values.shape)
@@ -216,7 +206,7 @@ def binary_values(found: Found, words: Sequence[Level] = ()) -> np.ndarray:
     low = -1 if tuple(words) == (-1, 1) else 0  # at a fit, or at that which the data are for
     if -1 - low in known and known <= {-1.0, 0.0, 1.0}:
         column = place_of(found, values == -1 - low)[0]
-        raise Wrong(NotBinary(column, f"`{-1 - low}`, where {low} and 1 are its two values"))
+        raise Wrong(errors.NotBinary(column, f"`{-1 - low}`, where {low} and 1 are its two values"))
     if not known <= {low, 1.0}:
         raise Wrong(_not_binary(found))
     return np.where(values == -1.0, 0.0, values)
@@ -227,7 +217,7 @@ def _two_valued(word: str) -> float | None:
     return number_of(word) if known is None else known
 
 
-def _not_binary(found: Found) -> DataMistake:
+def _not_binary(found: Found) -> errors.DataMistake:
     """Of a column with other values than two, or of columns with two each that are not those of the others."""
     columns = found.values.reshape(len(found.values), -1).T
     held = [sorted_levels(column.tolist()) for column in columns]
@@ -235,14 +225,16 @@ def _not_binary(found: Found) -> DataMistake:
     wrong = [place for place, levels in enumerate(held) if len(levels) > 2]
     if len(held) > 1 and len(every) > 2 and not wrong:
         shared = {column: _distinct(levels) for column, levels in zip(found.columns, held, strict=True) if levels}
-        said = "; ".join(f"`{shown(column)}` holds {values}" for column, values in list(shared.items())[:4])
-        return DifferentWords(found.name, said + ("; and so on" if len(shared) > 4 else ""))
+        said = "; ".join(f"`{errors.shown(column)}` holds {values}" for column, values in list(shared.items())[:4])
+        return errors.DifferentWords(found.name, said + ("; and so on" if len(shared) > 4 else ""))
     place = wrong[0] if wrong else 0
-    return NotBinary(found.columns[min(place, len(found.columns) - 1)], _distinct(held[place] if wrong else every))
+    return errors.NotBinary(
+        found.columns[min(place, len(found.columns) - 1)], _distinct(held[place] if wrong else every)
+    )
 
 
 def _distinct(levels: Sequence[Level]) -> str:
-    return listed((f"`{shown(each)}`" for each in levels), limit=4)
+    return errors.listed((f"`{errors.shown(each)}`" for each in levels), limit=4)
 
 
 def label_values(found: Found, index: Axis, levels: Sequence[Level]) -> np.ndarray:
@@ -259,7 +251,9 @@ def label_values(found: Found, index: Axis, levels: Sequence[Level]) -> np.ndarr
     wrong = np.array([each is None for each in coded]).reshape(found.values.shape)
     if wrong.any():
         column, row, at = place_of(found, wrong)
-        raise Wrong(LabelOutside(column, row, shown(found.values[at]), index.name or "", listed(levels), instead))
+        raise Wrong(
+            LabelOutside(column, row, errors.shown(found.values[at]), index.name or "", errors.listed(levels), instead)
+        )
     return np.array(coded, dtype=np.float64).reshape(found.values.shape)
 
 
@@ -293,8 +287,8 @@ def _check_labels(found: Found) -> None:
     if wrong.any():
         column, row, at = place_of(found, wrong)
         value = float(found.values[at])
-        mistake = InfiniteOutput if np.isinf(value) else TooManyDigits
-        raise Wrong(mistake(column, row, shown(value)))
+        mistake = errors.InfiniteOutput if np.isinf(value) else TooManyDigits
+        raise Wrong(mistake(column, row, errors.shown(value)))
 
 
 def sorted_levels(values: Iterable[object]) -> tuple[Level, ...]:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from gpdsl.data.convert import order_of
 from gpdsl.data.errors import listed
-from gpdsl.data.moments import moment_in, moment_of
+from gpdsl.data.table import moment_in, moment_of
 from gpdsl.data.times import texts_of
 from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable

@@ -13,7 +13,7 @@ import pytest
 
 from gpdsl.data import Calendar, DataError, bind, read_table
 from gpdsl.data.looks import look
-from gpdsl.data.moments import moment_in
+from gpdsl.data.table import moment_in
 from gpdsl.data.times import texts_of
 from tests.data import models
 
