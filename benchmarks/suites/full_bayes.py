@@ -13,12 +13,16 @@ from peers import nuts
 from report import find_data, show, verdict
 
 import gpdsl
+from suites import coverage
 
 GAP, RATIO = 0.1, 0.1
 """Standard deviations by which a mean may be away, and share by which a standard deviation may be off."""
 
 WARM_UP, DRAWS = 300, 500
 """Of each of four chains."""
+
+ZOO = "boston", "laplace", "student_t", "coal_mining", "preference"
+"""Models that chains of gpdsl go through in a minute or some."""
 
 COAL = """
 input x : real
@@ -195,6 +199,25 @@ def run() -> None:
         case = make()
         if case is not None:
             compare(name, case)
+    for name in ZOO:
+        beside_chains(name)
+
+
+def beside_chains(name: str) -> None:
+    """A model of the zoo with the priors of `coverage`, fitted to a draw of its own, beside gpdsl's chains: a line of
+    means, standard deviations and intervals for each parameter and latent."""
+    case = coverage.CASES[name]
+    model, spent = coverage.with_priors(name, case.priors), []
+    data = model.sample_prior(coverage.inputs(model, case), sizes=case.sizes, seed=1).data
+    fits = []
+    for options in ({"hyperparameters": "integrated"}, {"engine": "mcmc", "draws": DRAWS, "warm_up": DRAWS}):
+        begun = time.process_time()
+        fits.append(model.fit(data, fixed=list(case.fixed), diagnose="no", **options))
+        spent.append(time.process_time() - begun)
+    print(
+        f"{name}: integrated {spent[0]:.1f} s, mcmc {spent[1]:.1f} s\n{fits[0].check(data, against=fits[1])}",
+        flush=True,
+    )
 
 
 def compare(name: str, case: Case, ways: Mapping[str, Mapping[str, Any]] = WAYS) -> None:
