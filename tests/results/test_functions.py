@@ -16,6 +16,8 @@ NEW = np.concatenate([np.linspace(-1, 8, 12), [3.0, 3.0001]])
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
     "inducing points": {"inducing": 20},
+    "features": {"inducing": "eigen(8)"},
+    "features and slopes": {"inducing": "eigen(8) + slopes(4)"},
     "mixture": {"inducing": 20, "posterior": "mixture_full(2)"},
     "qsgp waves": {"engine": "qsgp", "features": 100, "chevron": 100},
     "qsgp points": {"engine": "qsgp", "basis": "inducing", "chevron": 40},
@@ -31,7 +33,7 @@ def agree(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> None:
     assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / count) + 1e-6)
 
 
-SLOW = ("mixture", "qsgp augmented")
+SLOW = ("mixture", "qsgp augmented", "features and slopes")
 """Ways that differ least from others."""
 
 

@@ -10,6 +10,7 @@ standard deviation of at most 1 / sqrt(2 W) of the variance.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,15 +20,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
+from scipy.stats.qmc import Sobol
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.posteriors.features import factorise
+from gpdsl.inference.posteriors.features import factorise, inducing_covariances, sparse_features
 from gpdsl.kernels.combined import FINE
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Integrals, blocks
+from gpdsl.kernels.functionals import (
+    Coefficients,
+    Derivatives,
+    Elementary,
+    Functionals,
+    Integrals,
+    Values,
+    blocks,
+    every_point,
+)
+from gpdsl.kernels.numerics import solve_lower
 from gpdsl.kernels.waves import unsuited, waves
+from gpdsl.language.inducing import EVERYWHERE, PLACED
 from gpdsl.lowering.table import cosine
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
@@ -41,6 +54,16 @@ WAVES = 1024
 AT_ONCE = 2**21
 """Values of waves that are held at a time: 16 MB."""
 
+UNSEEN = (*EVERYWHERE, *PLACED)
+"""Families of features that lie between no corners."""
+
+ROUNDING = 8.0
+"""Jitters that a difference of covariances gets."""
+
+FINER, FINEST, BEYOND = 8, 4_096, 0.25
+"""Times as many points as features of a net on which a draw of the prior tells these, points at most, and the share of
+a column's range that it reaches beyond the corners: `eigen` features of RBF look there too."""
+
 
 def refuse_unsuited(program: Program, inducing: Sequence[Functionals] = ()) -> None:
     """Raise GpdslError for a latent that no sum of waves is a draw of, or whose inducing features no draw tells."""
@@ -49,7 +72,7 @@ def refuse_unsuited(program: Program, inducing: Sequence[Functionals] = ()) -> N
             why: str | None = "it has a value of its own in each row"
         elif group.points:
             why = "it is a field, with its points alone"
-        elif at is not None and any(isinstance(part, Coefficients) for block in blocks(at) for _, part in block):
+        elif at is not None and any(part.family in UNSEEN for part in _coefficients(at)):
             why = "draws are known by their values, which its inducing features are not"
         else:
             why = unsuited(group.form, columns_of(group, program.translator))
@@ -196,7 +219,7 @@ def bent(
         normals = own if common is None else np.broadcast_to(common, own.shape)
         mean, root = np.asarray(q.mean), np.asarray(q.root)
         v = [mean[k] + np.einsum("jmr,jr->jm", root[k], z) for k, z in zip(component, normals, strict=True)]
-        values = waved.compiled(program, group, parameters, at, seed)
+        values = _drawn(program, group, parameters, at, waved, jitter, seed, rng)
         # L L' has a share more on its diagonal than the covariance of g(Z), and so gets what L whitens
         level = jnp.sqrt(jitter / (1.0 + jitter) * jnp.mean(jnp.sum(factor**2, axis=-1), axis=-1))
         values = values + level[:, None, None] * rng.standard_normal(values.shape)
@@ -204,6 +227,54 @@ def bent(
         weights = jax.vmap(partial(solve_triangular, lower=True, trans=1))(factor, np.stack(v, axis=-1) - white)
         found.append(Bent(waved, weights))
     return found
+
+
+def _coefficients(at: Functionals) -> list[Coefficients]:
+    return [part for block in blocks(at) for _, part in block if isinstance(part, Coefficients)]
+
+
+def _drawn(
+    program: Program,
+    group: Group,
+    parameters: Mapping[str, Array],
+    at: Functionals,
+    waved: PriorDraws,
+    jitter: float,
+    seed: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Functionals of draws of the prior, [processes, M, draws].
+
+    Features u that are not known by values are drawn given those at a net of points z around their corners: from a
+    normal of mean Kuz Kzz^-1 g(z) and covariance Kuu - Kuz Kzz^-1 Kzu. Their covariance is exact, and so is that with
+    g(x) where g(z) tells either of the two.
+    """
+    features = _coefficients(at)
+    if not features:
+        return waved.compiled(program, group, parameters, at, seed)
+    net = Values(jnp.asarray(np.concatenate([_net(part) for part in features]), every_point(at).dtype))
+    values = waved.compiled(program, group, parameters, net, seed)
+
+    def told(parameters: Mapping[str, Array], at: Functionals, net: Values, values: Array, normals: Array) -> Array:
+        kernel = kernel_values(program.evaluator, group, parameters)
+        factor = factorise(group, kernel, net, jitter)
+        phi = sparse_features(group, kernel, net, at, factor).phi
+        white = solve_lower(jnp.broadcast_to(factor, (group.size, *factor.shape[1:])), values)
+        among = inducing_covariances(group, kernel, at, ROUNDING * jitter)
+        return phi @ white + jnp.linalg.cholesky(among - phi @ jnp.swapaxes(phi, -1, -2)) @ normals
+
+    normals = jnp.asarray(rng.standard_normal((group.size, len(at), values.shape[-1])), values.dtype)
+    return jit(told)(parameters, at, net, values, normals)
+
+
+def _net(features: Coefficients) -> Float[np.ndarray, "n D"]:
+    """Points around the corners of features, evenly spread along every column."""
+    low, high = np.asarray(features.points, float)
+    low, high = low - BEYOND * (high - low), high + BEYOND * (high - low)
+    count = min(FINER * features.size, FINEST)
+    if len(low) == 1:
+        return np.linspace(low, high, count)
+    return low + (high - low) * Sobol(len(low), seed=0).random_base2(math.ceil(math.log2(count)))
 
 
 def bent_at(
