@@ -52,7 +52,7 @@ from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
 from gpdsl.inference.quadruply_stochastic.posterior import OverWeights
 from gpdsl.inference.resolution import finely
 from gpdsl.inference.sides import from_all_sides
-from gpdsl.inference.summed import plan_summed
+from gpdsl.inference.summed import plan_summed, told_of_waves, with_waves
 from gpdsl.inference.warm import Start, carry, check_start
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.numerics import jitters_for
@@ -270,7 +270,10 @@ def explained(program: Program, data: Data, options: Options) -> str:
     """The plan for a fit, in words."""
     if program.fields:
         return explain_fields(program, data, options)
-    decided = plan(program, data, options)
+    asked = with_waves(program, data, options)
+    decided = plan(program, data, asked)
+    if asked is not options:
+        decided = replace(decided, choice=told_of_waves(decided.choice, data.rows))
     shards_for(options.devices, decided.layout.dense, program.opaque)
     told = decided.engine.explain or explain
     text = told(trained(program, decided.choice), options, decided, data.rows)

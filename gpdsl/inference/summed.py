@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,10 +16,11 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
+from gpdsl.data.table import stays_on_disk
 from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
-from gpdsl.inference.plan.options import Options
+from gpdsl.inference.plan.options import DEFAULT_INDUCING, EXACT_ROWS, Choice, Options
 from gpdsl.inference.plan.planning import decided
 from gpdsl.inference.posteriors.family import Whitened, parse_family
 from gpdsl.inference.posteriors.features import factorise
@@ -28,7 +29,7 @@ from gpdsl.inference.warm import Start
 from gpdsl.kernels.covariance import basis, variance
 from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum
 from gpdsl.kernels.fourier import SMOOTHNESS
-from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.functionals import Coefficients, Functionals, Values
 from gpdsl.language.inducing import read_features
 from gpdsl.program.evaluation import stack_inputs
 from gpdsl.program.groups import kernel_values
@@ -83,15 +84,7 @@ class Sums:
 
 def plan_summed(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
     """The plan for Fourier features and one normal output; None for everything else."""
-    parts = read_features(options.inducing) if isinstance(options.inducing, str) else None
-    plain = options.engine == "vi" and options.schedule == "joint" and options.expectations != "sampled"
-    plain = plain and options.beta == 1
-    asked = options.batch or options.optimizer != "auto" or (options.devices or 1) > 1
-    if not parts or [each.family for each in parts] != ["fourier"] or not plain or asked:
-        return None
-    if options.dtype != "float64":
-        return None  # what the sums leave of the squares is a small difference of large numbers
-    if options.posterior not in {"auto", "full"} or line_of(program) is None:
+    if not _suited(program, options):
         return None
     choice, _, inducing = decided(program, data, replace(options, batch=0), start)
     reason = "normal observations through features that no parameter enters: all rows are summed up once"
@@ -99,6 +92,51 @@ def plan_summed(program: Program, data: Data, options: Options, start: Start | N
     steps = options.steps or max(choice.steps, 2000)
     choice = replace(choice, posterior="full", optimizer="lbfgs", steps=steps, reasons=reasons)
     return Plan(choice, Layout(parse_family("full", False), False), inducing, SUMMED)
+
+
+def _suited(program: Program, options: Options) -> bool:
+    parts = read_features(options.inducing) if isinstance(options.inducing, str) else None
+    if not parts or [each.family for each in parts] != ["fourier"]:
+        return False
+    plain = options.engine == "vi" and options.schedule == "joint" and options.expectations != "sampled"
+    asked = options.batch or options.optimizer != "auto" or (options.devices or 1) > 1
+    if not plain or options.beta != 1 or asked or options.posterior not in {"auto", "full"}:
+        return False
+    # in single precision what the sums leave of the squares is a small difference of large numbers
+    return options.dtype == "float64" and line_of(program) is not None
+
+
+def with_waves(program: Program, data: Data, options: Options, start: Start | None = None) -> Options:
+    """The options, with Fourier features where nobody asks for inducing points and these let many rows be summed up.
+
+    As many as the fit to start from has, if there is one; and none where that has points.
+    """
+    many = data.rows > EXACT_ROWS and not any(map(stays_on_disk, jax.tree.leaves(dict(data.inputs))))
+    if options.inducing is not None or options.learn_inducing or program.inner or not many:
+        return options
+    terms = 0 if len(program.groups) != 1 else _terms(program.groups[0].form)
+    written = f"fourier({DEFAULT_INDUCING // terms})" if terms else ""
+    if start is not None:
+        written = waves_of(start.inducing_for(program) or [])
+    asked = replace(options, inducing=written)
+    return asked if terms and _suited(program, asked) else options
+
+
+def told_of_waves(choice: Choice, rows: int) -> Choice:
+    """The choice with the reason for features that nobody asked for."""
+    reason = f"{rows} rows above {EXACT_ROWS}, which these features let be summed up once"
+    return replace(choice, reasons={**choice.reasons, "inducing": reason})
+
+
+def waves_of(inducing: Sequence[Functionals]) -> str:
+    """How Fourier features of the one latent are written; nothing for anything else."""
+    only = inducing[0] if len(inducing) == 1 else None
+    return f"fourier({only.count})" if isinstance(only, Coefficients) and only.family == "fourier" else ""
+
+
+def is_summed(choice: Choice) -> bool:
+    """Whether all rows are summed up once, where nobody has asked for an optimiser."""
+    return choice.optimizer == "lbfgs" and bool(choice.features)
 
 
 def line_of(program: Program) -> Line | None:
@@ -135,6 +173,21 @@ def _even(form: Form) -> bool:
         case Sum(terms=parts) | Product(factors=parts):
             return all(map(_even, parts))
     return False
+
+
+def _terms(form: Form) -> int:
+    """Of how many kernels of one column features are side by side; 0 where some are multiplied, which takes many."""
+    match form:
+        case Base(name=name):
+            return int(name in SMOOTHNESS)
+        case On(kernel=kernel) | Scaled(kernel=kernel):
+            return _terms(kernel)
+        case Sum(terms=parts):
+            return sum(map(_terms, parts))
+        case Product(factors=parts):
+            found = [each for each in map(_terms, parts) if each]
+            return found[0] if len(found) == 1 else 0
+    return 0
 
 
 class SummedProfile:

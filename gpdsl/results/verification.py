@@ -209,12 +209,12 @@ def read_choice(kept: Mapping[str, Any]) -> Choice:
 def check_own(program: Program, options: Options, choice: Choice) -> None:
     """That inducing points by name are those of the latents of the model.
 
-    Layers have their own numbers without being asked: inner latents other ones than the last.
+    Layers have their own numbers without being asked, inner latents other ones than the last; and some have features.
     """
     asked, latents = options.inducing, program.declarations.latents
     if isinstance(asked, Mapping):
         need(per_latent(asked, latents) == asked, "options: inducing is not that of the latents")
-    odd = not (program.inner or isinstance(asked, Mapping)) or choice.own.keys() != latents.keys()
+    odd = not (program.inner or isinstance(asked, Mapping) or choice.families) or choice.own.keys() != latents.keys()
     need(not (choice.own and odd), "choice: own is not that of the latents")
 
 

@@ -320,7 +320,7 @@ def test_layers_have_numbers_of_their_own() -> None:
     model = gpdsl.compile(DEEP + "infer vi: inducing h = 7")
     said = model.explain(known)
     lines = [line.split()[0] for line in said.splitlines() if "inducing points that move" in line]
-    assert lines == ["7", "300"]
+    assert lines == ["7", "150"]
     fit = model.fit(known, inducing={"f": 11}, steps=5)
     assert [len(each) for each in fit.inducing] == [7, 11]
     assert "7 inducing points of h, 11 inducing points of f" in fit.summary()

@@ -19,46 +19,24 @@ from gpdsl.data import Data
 from gpdsl.inference.driver import Keep
 from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.inducing.bending import bending, dense_gain
+from gpdsl.inference.inducing.choosing import choose_more
 from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
-from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, unexplained
 from gpdsl.inference.infer import infer
 from gpdsl.inference.layered.settled import no_worse_than_one, passing
-from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.plan.planning import LARGEST
+from gpdsl.inference.plan.options import EXACT_ROWS, Choice, Options
 from gpdsl.inference.problem import Found, Monitor, Report, Result, as_arrays
+from gpdsl.inference.summed import is_summed, told_of_waves, waves_of, with_waves
 from gpdsl.inference.warm import Start
-from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.interdomain import PATCHES
 from gpdsl.language.inducing import read_features
-from gpdsl.program.evaluation import functionals_at
-from gpdsl.program.groups import Group
-from gpdsl.program.program import Program, at_values, make_rows
+from gpdsl.program.program import Program, at_values
 from gpdsl.program.white import training
 from gpdsl.symbolic.terms import weighed, with_gradients
-
-BUDGET = 6e9
-"""Rows times squared inducing points, of all latents together, of one evaluation on all rows: two to three seconds on
-two cores, and a warm fit takes about twenty."""
-
-BATCH_BUDGET = 2e8
-"""The same of a step on a minibatch, of which there are up to a thousand."""
-
-CUBES = 2.0
-"""Cubes of the number of points in a step on a minibatch."""
 
 ALONE = 2.0
 """Times as much for the last of several layers alone, after a search that has gone through all of them thousands of
 times: what its points lose depth does not make up for (8,600 rows: -0.11 with 800 of them, exactly at most -0.19)."""
-
-EXACT_ROWS = 6_000
-"""Rows up to which the exact evidence takes no more work than that, where the model has one."""
-
-MOST_TIMES, LEAST_TIMES = 4.0, 1.25
-"""Times as many points as before: more than that a kernel that too few points have bent cannot tell."""
-
-ROUNDING = 8.0
-"""Points are chosen under parameters rounded to so many parts of one (on the real line): what the order of the rows
-changes in the last digits of a fit does not change its points."""
 
 NEAR = 0.1
 """Nats a row that more inducing points may make up for, when depth gains no more. What few points seem to lose tells
@@ -69,9 +47,6 @@ GOING_ON, GENTLE = 200, 0.005
 
 FEW, GOING_ON_ALL = 2_000, 50
 """Rows that are all seen in each of these steps, with a point for as many of them: so many steps cost as much."""
-
-LOOKED_AT = 5_000
-"""Rows among which points are chosen greedily."""
 
 UNTOLD = "what inducing points lose cannot be told: the likelihood is opaque, and has no curvature that weighs it"
 
@@ -165,7 +140,11 @@ def _grown(
     bound: float = -np.inf,
 ) -> Found:
     """The fit without what is certain, which ends where it seems that it cannot come above a bound."""
-    best = infer(program, data, options, callback, start, keep)
+    many = data.rows > EXACT_ROWS and bound == -np.inf  # layers go on from points
+    asked = with_waves(program, data, options, start) if many else options
+    best = infer(program, data, asked, callback, start, keep)
+    if asked is not options:
+        best = *best[:2], told_of_waves(best[2], data.rows), best[3]
     if start is not None or not _left_open(program, options, best[2]):
         return best
     loss = None
@@ -253,72 +232,11 @@ def _next(
     dense = replace(options, inducing=0, batch=None)
     if data.rows <= EXACT_ROWS and options.batch is None and plan_exact(there, data, dense) is not None:
         return _Begin(there, dense, None)
-    now = max(len(z) for group, z in zip(program.groups, result.inducing, strict=True) if not group.per_row)
-    most = int(min(affordable(program, choice, data.rows, times), MOST_TIMES * now))
-    if most < LEAST_TIMES * now:
+    chosen = choose_more(unbent, data, options, best, loss, times)
+    if chosen is None:
         return None
-    points = _more_points(_rounded(unbent), data, options, best, loss, most)
-    stays = replace(options, posterior=choice.posterior)
-    return None if points is None else _Begin(there, stays, points)
-
-
-def affordable(program: Program, choice: Choice, rows: int, times: float = 1.0) -> int:
-    """Most inducing points of each latent within as many budgets of work of an evaluation, or one of a step."""
-    latents = sum(group.size for group in program.groups if not group.per_row)
-    if choice.posterior == "coupled":
-        return int(min(LARGEST / latents, (times * BUDGET / rows) ** 0.5 / latents))
-    if not choice.batch:
-        return int((times * BUDGET / (rows * latents)) ** 0.5)
-    budget, count = BATCH_BUDGET / latents, np.arange(1, 10_000, dtype=float)
-    return int(np.searchsorted(choice.batch * count**2 + CUBES * count**3, budget))
-
-
-def _rounded(program: Program) -> Program:
-    """The program at rounded parameters."""
-    known = program.parameters
-    rounded = {name: np.round(np.asarray(u) * ROUNDING) / ROUNDING for name, u in known.unconstrained().items()}
-    return at_values(program, known.constrain(as_arrays(rounded, float)))
-
-
-def _more_points(
-    program: Program, data: Data, options: Options, best: Found, loss: Loss, most: int
-) -> list[Functionals] | None:
-    """As many points of each group as make the loss slight if what they leave open is in proportion, at least twice as
-    many as there are; None where no group has more to give."""
-    program = training(program, dense=False)
-    rows, rng, found, more = make_rows(program, data), np.random.default_rng(options.seed), [], False
-    for group, now in zip(program.groups, best[0].inducing, strict=True):
-        if group.per_row:
-            found.append(now)
-            continue
-        every = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)))
-        points = _of_group(program, group, every, now, options.dtype, most, loss, rng)
-        more |= len(points) > len(now)
-        found.append(Values(points))  # type: ignore[arg-type]
-    return found if more else None
-
-
-def _of_group(
-    program: Program,
-    group: Group,
-    every: np.ndarray,
-    now: Functionals,
-    dtype: str,
-    most: int,
-    loss: Loss,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Points of one group: chosen greedily, or centres, whichever leave less of the prior variance open."""
-    some = distinct(every, LOOKED_AT)
-    order = pivots(program, group, some, most, dtype)
-    left = unexplained(program, group, some, np.asarray(every_point(now)), dtype)
-    share = 0.5 * loss.slight / loss.nats * left / order.prior
-    wanted = int(np.searchsorted(-order.open, -share)) + 1
-    count = min(max(wanted, 2 * len(now)), most, len(order.chosen))
-    found = [some[order.chosen[:count]]]
-    if count < len(some):
-        found.append(kmeans_centres(every, count, rng))
-    return min(found, key=lambda points: unexplained(program, group, some, points, dtype))
+    written = waves_of(chosen) if is_summed(choice) else None
+    return _Begin(there, replace(options, posterior=choice.posterior, inducing=written), chosen)
 
 
 def _continued(

@@ -19,6 +19,7 @@ from gpdsl.data import Data, DataError, TooManyInducing
 from gpdsl.inference.inducing.featured import featured
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.features import factorise, sparse_features
+from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.form import telling
 from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, Values, blocks, every_point
@@ -137,20 +138,19 @@ def unexplained(
     program: Program,
     group: Group,
     points: Float[np.ndarray, "n D"],
-    inducing: Float[np.ndarray, "M D"],
+    inducing: Functionals,
     dtype: str,
 ) -> float:
-    """Mean prior variance at the points that values at the inducing points leave open, under the start kernel."""
+    """Mean prior variance at the points that inducing variables leave open, under the start kernel."""
     learnt = {name: jnp.asarray(value, dtype) for name, value in program.parameters.unconstrained().items()}
     jitter = jitter_for(jnp.dtype(dtype))
 
-    def left(learnt: dict[str, Array], points: Array, inducing: Array) -> Array:
+    def left(learnt: dict[str, Array], points: Array, inducing: Functionals) -> Array:
         kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
-        factor = factorise(group, kernel, Values(inducing), jitter)
-        features = sparse_features(group, kernel, Values(inducing), Values(points), factor)
-        return jnp.mean(features.residual)
+        factor = factorise(group, kernel, inducing, jitter)
+        return jnp.mean(sparse_features(group, kernel, inducing, Values(points), factor).residual)
 
-    return float(jit(left)(learnt, *(jnp.asarray(each, dtype) for each in (points, inducing))))
+    return float(jit(left)(learnt, *as_arrays((points, inducing), dtype)))
 
 
 SUBSAMPLE = 20_000
@@ -233,7 +233,7 @@ def _chosen_points(
         found.append(greedy_points(program, group, some, choice.inducing, dtype))
     if len(found) == 1:
         return found[0]
-    return min(found, key=lambda inducing: unexplained(program, group, some, inducing, dtype))
+    return min(found, key=lambda inducing: unexplained(program, group, some, placed(inducing), dtype))
 
 
 def placed(points: np.ndarray) -> Values:

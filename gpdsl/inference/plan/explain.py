@@ -49,7 +49,8 @@ def grouped(program: Program, group: Group, inducing: int, plan: Plan) -> list[s
         where += f" ({choice.reasons['inducing_start']})"
     named, where = "inducing points", "that determine all that the rows read" if spanned else where
     if choice.features:
-        named, where = "inducing variables", f"as asked, {_families(choice.features)}"
+        asked = "" if "inducing" in choice.reasons else "as asked, "
+        named, where = "inducing variables", f"{asked}{_families(choice.features)}"
     factor = "one Cholesky factor" if group.factors == 1 else f"{group.factors} Cholesky factors in one batch"
     shared = " shared by all (kernels differ by a factor only)" if group.factors == 1 and group.size > 1 else ""
     return [

@@ -44,6 +44,9 @@ DENSE_ROWS, DENSE_ALONE = 1500, 2000
 """Up to this many rows the default is a dense posterior, of several latents and of one: with one, a fit of binary
 outcomes takes some 15 s there on two cores. Where inference is exact, see `exact.engine`."""
 
+EXACT_ROWS = 6_000
+"""Rows up to which the exact evidence, where a model has one, takes no more work than with inducing points."""
+
 DEFAULT_INDUCING = 200
 EP_PASSES = 5
 """Passes over the data that expectation propagation on minibatches makes at least."""

@@ -24,7 +24,7 @@ from gpdsl.inference.posteriors.family import Full, parse_family
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.covariance import covariance
-from gpdsl.kernels.functionals import Functionals, Values
+from gpdsl.kernels.functionals import Coefficients, Derivatives, Functionals, Values, blocks
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.cache import jit
 from gpdsl.program.groups import Group, columns_of, kernel_values
@@ -103,14 +103,38 @@ def _inducing_of(
 ) -> tuple[Choice, list[Functionals]]:
     """The inducing points of the fit to start from, unless it has none or another number of them was asked for."""
     if start.onto is not None:
-        return replace(choice, inducing=max(map(len, start.onto))), list(start.onto)
+        return having(choice, program, start.onto), list(start.onto)
     if choice.own:
         return _kept_by_name(start, program, choice, inducing, options)
     known = None if choice.dense or start.dense else start.inducing_for(program)
     if known is None or (options.inducing is not None and any(len(z) != options.inducing for z in known)):
         return choice, inducing
     reasons = {**choice.reasons, "inducing": "as in the fit it starts from"}
-    return replace(choice, inducing=max(map(len, known)), reasons=reasons), known
+    return having(replace(choice, reasons=reasons), program, known), known
+
+
+def having(choice: Choice, program: Program, inducing: Sequence[Functionals]) -> Choice:
+    """The choice with inducing variables that are known already: how many, and as which features they are written."""
+    pairs = [(z, g) for z, g in zip(inducing, program.groups, strict=True) if not g.per_row]
+    choice = replace(choice, inducing=max(map(len, inducing)))
+    own = {name: _written(z) for z, g in pairs for name in g.names}
+    if all(isinstance(each, int) for each in own.values()):
+        return choice
+    first, *others = own.values()
+    same = all(each == first for each in others)
+    return replace(choice, features=str(first)) if same else replace(choice, own=own)
+
+
+def _written(inducing: Functionals) -> str | int:
+    """Inducing variables as they are written: the number of points alone, or families of features."""
+    parts = [part for block in blocks(inducing) for _, part in block]
+    if all(isinstance(part, Values) for part in parts):
+        return len(inducing)
+    found = []
+    for part in parts:
+        family = "slopes" if isinstance(part, Derivatives) else "points"
+        found.append(f"{part.family}({part.count})" if isinstance(part, Coefficients) else f"{family}({len(part)})")
+    return " + ".join(dict.fromkeys(found))
 
 
 def _kept_by_name(

@@ -1,0 +1,165 @@
+"""With how many inducing variables a fit goes on, and which: points, or features where these leave less open.
+
+Points are chosen greedily, or as centres of clusters; features reach over the rows. What either leaves of the prior
+variance is compared under the kernel that the fit before has found, or that patches of rows find where it is bent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from gpdsl.data import Data
+from gpdsl.errors import GpdslError
+from gpdsl.inference.inducing.featured import featured
+from gpdsl.inference.inducing.loss import Loss
+from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, unexplained
+from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.planning import LARGEST
+from gpdsl.inference.problem import Found, as_arrays
+from gpdsl.inference.summed import is_summed
+from gpdsl.kernels.functionals import Functionals, Values, every_point
+from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.groups import Group
+from gpdsl.program.program import Program, at_values, make_rows
+from gpdsl.program.white import training
+
+BUDGET = 6e9
+"""Rows times squared inducing points, of all latents together, of one evaluation on all rows: two to three seconds on
+two cores, and a warm fit takes about twenty."""
+
+BATCH_BUDGET = 2e8
+"""The same of a step on a minibatch, of which there are up to a thousand."""
+
+CUBES = 2.0
+"""Cubes of the number of points in a step on a minibatch."""
+
+ONCE, SUMMED_CUBES = 40.0, 4.0
+"""Budgets for summing up all rows, once a fit, and cubes of the number of features in an evaluation from the sums."""
+
+MOST_TIMES, LEAST_TIMES = 4.0, 1.25
+"""Times as many points as before: more than that a kernel that too few points have bent cannot tell."""
+
+STEPS = (0.5, 0.7)
+"""Shares of the most features that may be enough."""
+
+CLEARLY = 0.9
+"""Of what points leave open, that as many features leave at most where these are taken."""
+
+ROUNDING = 8.0
+"""Points are chosen under parameters rounded to so many parts of one (on the real line): what the order of the rows
+changes in the last digits of a fit does not change its points."""
+
+LOOKED_AT = 5_000
+"""Rows among which points are chosen greedily."""
+
+
+def affordable(program: Program, choice: Choice, rows: int, times: float = 1.0) -> int:
+    """Most inducing points of each latent within as many budgets of work of an evaluation, or one of a step."""
+    if is_summed(choice):
+        return int(min((BUDGET / SUMMED_CUBES) ** (1 / 3), (ONCE * BUDGET / rows) ** 0.5))
+    latents = sum(group.size for group in program.groups if not group.per_row)
+    if choice.posterior == "coupled":
+        return int(min(LARGEST / latents, (times * BUDGET / rows) ** 0.5 / latents))
+    if not choice.batch:
+        return int((times * BUDGET / (rows * latents)) ** 0.5)
+    budget, count = BATCH_BUDGET / latents, np.arange(1, 10_000, dtype=float)
+    return int(np.searchsorted(choice.batch * count**2 + CUBES * count**3, budget))
+
+
+def choose_more(
+    program: Program, data: Data, options: Options, best: Found, loss: Loss, times: float
+) -> list[Functionals] | None:
+    """As many of each group as make the loss slight, at least twice as many as there are, within so many budgets.
+
+    None where no group has more to give. Features only within one budget: layers go on from points.
+    """
+    result, _, choice, _ = best
+    now = max(len(z) for group, z in zip(program.groups, result.inducing, strict=True) if not group.per_row)
+    most = int(min(affordable(program, choice, data.rows, times), MOST_TIMES * now, data.rows))
+    if most < LEAST_TIMES * now:
+        return None
+    program = training(_rounded(program), dense=False)
+    rows, rng, found = make_rows(program, data), np.random.default_rng(options.seed), []
+    for group, old in zip(program.groups, result.inducing, strict=True):
+        if group.per_row:
+            found.append(old)
+            continue
+        every = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)))
+        seen = _Seen(program, group, data, every, distinct(every, LOOKED_AT), options.dtype, rng)
+        goal = 0.5 * loss.slight / loss.nats * seen.left_open(old)
+        if is_summed(choice):
+            chosen = seen.waves(most, goal)
+        else:
+            chosen = seen.points(most, goal, 2 * len(old))
+            chosen = (seen.features(chosen, goal) if times == 1.0 else None) or chosen
+        found.append(chosen if len(chosen) > len(old) else old)
+    more = any(new is not old for new, old in zip(found, result.inducing, strict=True))
+    return found if more else None
+
+
+def _rounded(program: Program) -> Program:
+    """The program at rounded parameters."""
+    known = program.parameters
+    rounded = {name: np.round(np.asarray(u) * ROUNDING) / ROUNDING for name, u in known.unconstrained().items()}
+    return at_values(program, known.constrain(as_arrays(rounded, float)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """One group at all rows, and at some of them that differ."""
+
+    program: Program
+    group: Group
+    data: Data
+    every: np.ndarray
+    some: np.ndarray
+    dtype: str
+    rng: np.random.Generator
+
+    def left_open(self, inducing: Functionals) -> float:
+        """Mean prior variance of the rows that inducing variables leave open."""
+        return unexplained(self.program, self.group, self.some, inducing, self.dtype)
+
+    def points(self, most: int, goal: float, least: int) -> Functionals:
+        """Points chosen greedily, or centres, whichever leave less open."""
+        order = pivots(self.program, self.group, self.some, most, self.dtype)
+        wanted = int(np.searchsorted(-order.open, -goal / order.prior)) + 1
+        count = min(max(wanted, least), most, len(order.chosen))
+        found = [Values(self.some[order.chosen[:count]])]  # type: ignore[arg-type]
+        if count < len(self.some):
+            found.append(Values(kmeans_centres(self.every, count, self.rng)))  # type: ignore[arg-type]
+        return min(found, key=self.left_open)
+
+    def features(self, points: Functionals, goal: float) -> Functionals | None:
+        """Eigen features that leave clearly less open than as many points; fewer where these reach the goal."""
+        most = self.sized("eigen", len(points))
+        if most is None or self.left_open(most) > CLEARLY * self.left_open(points):
+            return None
+        fewer = (self.sized("eigen", int(share * len(points))) for share in STEPS)
+        return next((each for each in fewer if each is not None and self.left_open(each) <= goal), most)
+
+    def waves(self, most: int, goal: float) -> Functionals:
+        """Fourier features that reach the goal, or as many as there may be."""
+        found = [each for share in (*STEPS, 1.0) if (each := self.sized("fourier", int(share * most))) is not None]
+        return next((each for each in found[:-1] if self.left_open(each) <= goal), found[-1])
+
+    def sized(self, family: str, size: int) -> Functionals | None:
+        """Features of a family, at most so many; None where the kernel has none that are so few."""
+        centres, count = partial(kmeans_centres, rng=self.rng), size
+        while count:
+            try:
+                found = featured(
+                    self.program, self.group, f"{family}({count})", self.data, self.every, centres, self.rng
+                )
+            except GpdslError:
+                return None
+            if len(found) <= size:
+                return found
+            count = min(
+                count - 1, int(size ** (math.log(count) / math.log(len(found))))
+            )  # kernels side by side, or products
+        return None

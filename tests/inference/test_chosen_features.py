@@ -1,0 +1,150 @@
+"""Features that are not points, chosen without being asked for where they leave less open, or let rows be summed up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.inference import summed
+from gpdsl.inference.exact import engine
+from gpdsl.inference.inducing import bending as patches
+from gpdsl.inference.inducing import choosing, growth
+from gpdsl.inference.plan import options
+from tests.inference.conftest import COUNTS
+from tests.inference.test_inducing import SERIES, series
+
+PAIR = """
+input x : real
+output n : count
+output y : real
+param short : positive = 0.5
+param long : positive = 3
+latent rough(x) ~ GP(0, Matern32(short))
+latent smooth(x) ~ GP(0, RBF(long))
+n ~ Poisson(exp(rough))
+y ~ StudentT(4, smooth, 0.3)
+"""
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of rows and inducing variables that decide, a tenth as large or less."""
+    for module, name, value in [
+        (options, "DENSE_ROWS", 150),
+        (options, "DENSE_ALONE", 150),
+        (options, "DEFAULT_INDUCING", 20),
+        (summed, "DEFAULT_INDUCING", 20),
+        (summed, "EXACT_ROWS", 150),
+        (growth, "EXACT_ROWS", 0),
+        (engine, "EXACT_VALUES", 100),
+        (patches, "FEW", 60),
+    ]:
+        monkeypatch.setattr(module, name, value)
+
+
+def dense(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+    """Twenty rows in each length-scale."""
+    data = series(rng, rows)
+    return {"x": data["x"] / 4, "y": np.interp(data["x"] / 4, data["x"], data["y"]) + 0.2 * rng.normal(size=rows)}
+
+
+def counts(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+    data = series(rng, rows)
+    return {"x": data["x"], "n": rng.poisson(np.exp(1 + data["y"]))}
+
+
+def test_what_many_rows_lose_is_little_at_once(small: None, rng: np.random.Generator) -> None:
+    data, held = dense(rng, 300), {"init": {"sigma": 0.35}, "fixed": ["ell", "s2", "sigma"]}
+    model = gpdsl.compile(SERIES)
+    fit = model.fit(data, **held)
+    assert fit.choice.features and 0.0 < model.fit(data, inducing=0, **held).elbo - fit.elbo < 2.0
+    assert fit.elbo > model.fit(data, inducing=20, **held).elbo + 10.0
+
+
+@pytest.mark.slow
+def test_many_rows_of_one_process_are_summed_up(small: None, rng: np.random.Generator, tmp_path: Path) -> None:
+    data, model = dense(rng, 450), gpdsl.compile(SERIES)
+    said = model.explain(data)
+    assert "20 inducing variables fourier(20), Fourier features" in said
+    assert "inducing: 450 rows above 150, which these features let be summed up once" in said
+    fit, exact = model.fit(data), model.fit(data, inducing=0)
+    assert fit.choice.features == f"fourier({fit.choice.inducing})" and fit.options.inducing is None
+    assert 0.0 < exact.elbo - fit.elbo < 3.0
+    assert model.fit(data, inducing=fit.choice.inducing).elbo < fit.elbo
+    new = {"x": np.array([-1.0, 3.3, 18.0, 24.0])}
+    np.testing.assert_allclose(fit.predict(new).mean("f"), exact.predict(new).mean("f"), atol=0.05)
+    fit.save(tmp_path / "a.gpfit")
+    again = gpdsl.load_fit(tmp_path / "a.gpfit")
+    np.testing.assert_array_equal(again.predict(new).mean("f"), fit.predict(new).mean("f"))
+    further = model.fit(data, start=again)
+    assert further.choice.features == fit.choice.features
+    assert further.elbo == pytest.approx(fit.elbo, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        ({}, {"dtype": "float32"}),
+        ({}, {"batch": 100}),
+        ({}, {"inducing": 20}),
+        ({"Normal(f, sigma)": "StudentT(4, f, sigma)"}, {}),
+        ({"Matern32(ell)": "Matern32(ell) * Matern12(2 * ell)"}, {}),
+        ({"Matern32(ell)": "RBF(ell)"}, {}),
+        ({"Normal(f, sigma)": "Normal(f + x, sigma)"}, {}),
+    ],
+)
+def test_rows_that_cannot_be_summed_up_have_points(
+    small: None, rng: np.random.Generator, change: dict[str, str], given: dict[str, Any]
+) -> None:
+    text = SERIES
+    for old, new in change.items():
+        text = text.replace(old, new)
+    assert "20 inducing points" in gpdsl.compile(text).explain(series(rng, 300), **given)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "terms"),
+    [("Matern12(ell) + 0.5 * Matern52(3 * ell)", 2), ("s2 * (Matern32(ell) + Constant())", 1), ("RBF(ell)", 0)],
+)
+def test_kernels_side_by_side_share_the_number_of_features(
+    small: None, rng: np.random.Generator, kernel: str, terms: int
+) -> None:
+    said = gpdsl.compile(SERIES.replace("s2 * Matern32(ell)", kernel)).explain(series(rng, 300))
+    assert (f"fourier({20 // terms})" in said) if terms else ("20 inducing points" in said)
+
+
+@pytest.mark.slow
+def test_features_are_chosen_where_they_leave_clearly_less_open(
+    small: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "BUDGET", 450 * 60.0**2)
+    data, model = counts(rng, 450), gpdsl.compile(COUNTS.replace("RBF", "Matern32"))
+    fit = model.fit(data)
+    assert fit.choice.features == f"eigen({fit.choice.inducing})"
+    assert fit.elbo > model.fit(data, inducing=fit.choice.inducing).elbo + 1.0
+    monkeypatch.setattr(choosing, "CLEARLY", 0.0)
+    assert not model.fit(data).choice.features
+    smooth = gpdsl.compile(COUNTS).fit(data)
+    assert smooth.choice.inducing > 20 and not smooth.choice.features
+
+
+@pytest.mark.slow
+def test_each_latent_has_what_is_better_for_it(
+    small: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(choosing, "BUDGET", 2 * 500 * 60.0**2)
+    data = dense(rng, 500)
+    data |= {"n": rng.poisson(np.exp(1 + data["y"])), "y": rng.standard_t(4, size=500)}
+    model = gpdsl.compile(PAIR)
+    fit = model.fit(data)
+    assert str(fit.choice.own["rough"]).startswith("eigen(") and isinstance(fit.choice.own["smooth"], int)
+    fit.save(tmp_path / "a.gpfit")
+    again = gpdsl.load_fit(tmp_path / "a.gpfit")
+    new = {"x": np.array([0.5, 30.0])}
+    np.testing.assert_array_equal(again.predict(new).mean("rough"), fit.predict(new).mean("rough"))
+    further = model.fit(data, start=again)
+    assert further.choice.own == fit.choice.own and further.elbo == pytest.approx(fit.elbo, abs=0.1)
