@@ -134,11 +134,6 @@ def waves_of(inducing: Sequence[Functionals]) -> str:
     return f"fourier({only.count})" if isinstance(only, Coefficients) and only.family == "fourier" else ""
 
 
-def is_summed(choice: Choice) -> bool:
-    """Whether all rows are summed up once, where nobody has asked for an optimiser."""
-    return choice.optimizer == "lbfgs" and bool(choice.features)
-
-
 def line_of(program: Program) -> Line | None:
     """The one output, where it and the latent are as this engine needs them."""
     if len(program.groups) != 1 or len(program.observations) != 1 or program.opaque or program.fields:

@@ -39,7 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (options, "DEFAULT_INDUCING", 20),
         (summed, "DEFAULT_INDUCING", 20),
         (summed, "EXACT_ROWS", 150),
-        (growth, "EXACT_ROWS", 0),
+        (growth, "EXACT_ROWS", 150),
         (engine, "EXACT_VALUES", 100),
         (patches, "FEW", 60),
     ]:

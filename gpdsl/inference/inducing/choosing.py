@@ -20,7 +20,6 @@ from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, une
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import LARGEST
 from gpdsl.inference.problem import Found, as_arrays
-from gpdsl.inference.summed import is_summed
 from gpdsl.kernels.functionals import Functionals, Values, every_point
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
@@ -59,7 +58,7 @@ LOOKED_AT = 5_000
 
 def affordable(program: Program, choice: Choice, rows: int, times: float = 1.0) -> int:
     """Most inducing points of each latent within as many budgets of work of an evaluation, or one of a step."""
-    if is_summed(choice):
+    if choice.summed:
         return int(min((BUDGET / SUMMED_CUBES) ** (1 / 3), (ONCE * BUDGET / rows) ** 0.5))
     latents = sum(group.size for group in program.groups if not group.per_row)
     if choice.posterior == "coupled":
@@ -91,7 +90,7 @@ def choose_more(
         every = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)))
         seen = _Seen(program, group, data, every, distinct(every, LOOKED_AT), options.dtype, rng)
         goal = 0.5 * loss.slight / loss.nats * seen.left_open(old)
-        if is_summed(choice):
+        if choice.summed:
             chosen = seen.waves(most, goal)
         else:
             chosen = seen.points(most, goal, 2 * len(old))

@@ -25,7 +25,7 @@ from gpdsl.inference.infer import infer
 from gpdsl.inference.layered.settled import no_worse_than_one, passing
 from gpdsl.inference.plan.options import EXACT_ROWS, Choice, Options
 from gpdsl.inference.problem import Found, Monitor, Report, Result, as_arrays
-from gpdsl.inference.summed import is_summed, told_of_waves, waves_of, with_waves
+from gpdsl.inference.summed import told_of_waves, waves_of, with_waves
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.interdomain import PATCHES
@@ -235,7 +235,7 @@ def _next(
     chosen = choose_more(unbent, data, options, best, loss, times)
     if chosen is None:
         return None
-    written = waves_of(chosen) if is_summed(choice) else None
+    written = waves_of(chosen) if choice.summed else None
     return _Begin(there, replace(options, posterior=choice.posterior, inducing=written), chosen)
 
 

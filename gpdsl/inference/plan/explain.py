@@ -130,6 +130,7 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
         for observation in program.observations:
             lines += explain_observation(program, observation, choice, options)
     lines += ["", "optimiser", *_optimiser(program, options, plan, rows)]
+    batch = min(batch, choice.inducing) if choice.summed else batch
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
     lines.append(f"  {quantity(flops, 'flop')}, {quantity(memory, 'B')} of working memory in {options.dtype}")

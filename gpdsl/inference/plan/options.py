@@ -239,6 +239,11 @@ class Choice:
         each = (self.features, *self.own.values())
         return tuple(value for value in each if isinstance(value, str) and value)
 
+    @property
+    def summed(self) -> bool:
+        """Whether all rows are summed up once, where nobody has asked for an optimiser."""
+        return self.optimizer == "lbfgs" and bool(self.features)
+
     def of(self, latent: str) -> Choice:
         """The choice as it is for one latent."""
         if latent not in self.own:
