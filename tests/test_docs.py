@@ -17,8 +17,7 @@ import pytest
 import gpdsl
 from gpdsl.cli import main
 from gpdsl.forward import registry
-from gpdsl.language import inducing, vocabulary
-from gpdsl.language import options as engine_names
+from gpdsl.language import inducing, options as engine_names, vocabulary
 from gpdsl.language.options import WRITTEN
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -73,8 +73,7 @@ def measure(rows: int, devices: int) -> dict[str, float]:
     """Wall and processor seconds of a sweep, of a visit, the bytes of the sites, and the most memory in GiB."""
     import jax
 
-    from gpdsl.inference.expectation_propagation import objective as minibatch
-    from gpdsl.inference.expectation_propagation import sites as sweep
+    from gpdsl.inference.expectation_propagation import objective as minibatch, sites as sweep
     from gpdsl.inference.expectation_propagation.engine import tilted_of
     from gpdsl.inference.natural.profiled import outer_point, setting_of, start_sites
     from gpdsl.program.cache import jit, precision

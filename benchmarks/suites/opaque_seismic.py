@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from peers import elliptical_slice, nuts
-from peers.seismic_nuts import DEPTH, NOISE, VELOCITY
-from peers.seismic_nuts import gold as gold_of
+from peers.seismic_nuts import DEPTH, NOISE, VELOCITY, gold as gold_of
 from report import CONSOLE, find_data, show, verdict
 from timing import timed
 

@@ -81,7 +81,7 @@ def from_texts(values: Sequence[str]) -> np.ndarray:
     return np.array(kept, dtype=object)
 
 
-def from_object(name: str, values: object, source: str) -> np.ndarray:
+def column_of(name: str, values: object, source: str) -> np.ndarray:
     """A column: a sequence, an array with rows first, or a series of a data frame. Raises DataError for anything else.
 
     A memory map of numbers is left where it is; masked entries are missing.
@@ -271,7 +271,7 @@ def read_frame(frame: Any) -> Table | None:
             _as_periods(found, frame.schema.field(single.index(place)), "data") if hasattr(found, "chunks") else found
         )
 
-    columns = Columns(names, lambda place: from_object(names[place], column(place), "data"), "data")
+    columns = Columns(names, lambda place: column_of(names[place], column(place), "data"), "data")
     return Table(columns, order=lambda name: order_of(column(names.index(name)), name))
 
 
@@ -300,7 +300,7 @@ def read_parquet(path: Path) -> Table:
         kind = file.schema_arrow.field(name).type
         return order_of(column(name), name) if getattr(kind, "ordered", False) or str(kind) == "bool" else ()
 
-    columns = Columns(names, lambda place: from_object(names[place], column(names[place]), source), source)
+    columns = Columns(names, lambda place: column_of(names[place], column(names[place]), source), source)
     return Table(columns, source, order=order)
 
 
@@ -338,7 +338,7 @@ def read_npz(path: Path) -> Table:
 
     def read(place: int) -> np.ndarray:
         with _archive(path, source) as archive:
-            return from_object(names[place], _member(archive, names[place], source), source)
+            return column_of(names[place], _member(archive, names[place], source), source)
 
     return Table(Columns(names, read, source), source)
 

@@ -14,29 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpdsl.data.convert import (
-    from_object,
-    from_texts,
-    number_of,
-    order_of,
-    read_frame,
-    read_npz,
-    read_parquet,
-    readings,
-)
+from gpdsl.data import file_mistakes as wrong
+from gpdsl.data.convert import column_of, from_texts, number_of, order_of, read_frame, read_npz, read_parquet, readings
 from gpdsl.data.errors import DataError, NoRows
-from gpdsl.data.file_mistakes import (
-    NOT_UTF8,
-    SAVE_AGAIN,
-    ZERO_BYTE,
-    HeaderUnlike,
-    NoHeader,
-    NotAColumn,
-    NotATable,
-    RaggedRow,
-    UnknownFormat,
-    Unreadable,
-)
 from gpdsl.data.table import Columns, Table, read_folder, refuse_beyond_memory, source_name
 from gpdsl.errors import GpdslWarning, described, plural, quoted
 
@@ -71,7 +51,9 @@ def read_csv(path: Path) -> Table:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             first, second = file.readline(), file.readline()
             if "\0" in first or first.startswith(MARKS):
-                raise DataError(Unreadable(NOT_UTF8, SAVE_AGAIN.format(encoding="UTF-16")), source=source)
+                raise DataError(
+                    wrong.Unreadable(wrong.NOT_UTF8, wrong.SAVE_AGAIN.format(encoding="UTF-16")), source=source
+                )
             said = SAID.fullmatch(first)
             separator = said[1] if said else _separator(first, second)
             file.seek(0)
@@ -85,11 +67,13 @@ def read_csv(path: Path) -> Table:
                 if record:
                     if any("\0" in field for field in record):
                         zero = f"row {len(records)} has a byte of value zero, which no text has"
-                        raise DataError(Unreadable(zero, ZERO_BYTE), source=f"{source}:{reader.line_num + above}")
+                        raise DataError(
+                            wrong.Unreadable(zero, wrong.ZERO_BYTE), source=f"{source}:{reader.line_num + above}"
+                        )
                     records.append(record)
                     lines.append(reader.line_num + above)
     except (OSError, csv.Error) as problem:
-        raise DataError(Unreadable(_reason(problem)), source=source) from problem
+        raise DataError(wrong.Unreadable(_reason(problem)), source=source) from problem
     if not records:
         raise DataError(NoRows(), source=source)
     names = [name.strip().encode(errors="surrogateescape").decode(errors="replace") for name in records[0]]
@@ -112,8 +96,8 @@ def _marks(records: list[list[str]], separator: str) -> Marks | None:
     """How the numbers of a file are written, where some can be read in one way alone, and none in the other alone."""
     fields = {field for record in records for field in record if "," in field or "." in field}
     found = {marks for read in map(readings, fields) if len(read) == 1 for marks in read}
-    wrong = len(found) != 1 or (separator == "," and (".", ",") in found)
-    return None if wrong else found.pop()
+    unsure = len(found) != 1 or (separator == "," and (".", ",") in found)
+    return None if unsure else found.pop()
 
 
 def _column(name: str, texts: list[str], source: str, told: Callable[[], Marks | None]) -> np.ndarray:
@@ -124,8 +108,8 @@ def _column(name: str, texts: list[str], source: str, told: Callable[[], Marks |
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as problem:
-        advice = SAVE_AGAIN.format(encoding="LATIN1")
-        raise DataError(NotAColumn(quoted(name), NOT_UTF8, advice), source=source) from problem
+        advice = wrong.SAVE_AGAIN.format(encoding="LATIN1")
+        raise DataError(wrong.NotAColumn(quoted(name), wrong.NOT_UTF8, advice), source=source) from problem
     found = from_texts(texts)
     marked = (readings(text) for text in texts if "," in text or "." in text)
     asked = any(marked) if found.dtype == object else len(next(marked, ())) > 1  # `1.234` is a number either way
@@ -163,7 +147,7 @@ def _check_blanks(first: str, second: str, source: str) -> None:
     if min(len(names), len(values)) > 1 and any(number_of(each) is not None for each in values):
         unlike = f"blanks alone divide its lines, the first into {len(names)} fields and the next into {len(values)}"
         advice = "write commas, semicolons or tabs between the columns"
-        raise DataError(Unreadable(unlike, advice), source=source)
+        raise DataError(wrong.Unreadable(unlike, advice), source=source)
 
 
 def _reason(problem: Exception) -> str:
@@ -173,7 +157,7 @@ def _reason(problem: Exception) -> str:
 
 def _check_header(names: list[str], source: str) -> None:
     if all(number_of(name) is not None for name in names):
-        raise DataError(NoHeader(), source=f"{source}:1")
+        raise DataError(wrong.NoHeader(), source=f"{source}:1")
 
 
 def _check_widths(records: list[list[str]], expected: int, source: str, lines: np.ndarray) -> None:
@@ -181,10 +165,10 @@ def _check_widths(records: list[list[str]], expected: int, source: str, lines: n
     width, number = max(widths.items(), key=lambda each: each[1], default=(expected, 0))
     if width != expected and number > max(1, len(records) / 2):  # it is the first line that is the odd one
         others = "all others" if number == len(records) else "most others"
-        raise DataError(HeaderUnlike(plural(expected, "field"), others, width), source=f"{source}:1")
+        raise DataError(wrong.HeaderUnlike(plural(expected, "field"), others, width), source=f"{source}:1")
     for row, record in enumerate(records, 1):
         if len(record) != expected:
-            raise DataError(RaggedRow(row, len(record), expected), source=source, lines=lines)
+            raise DataError(wrong.RaggedRow(row, len(record), expected), source=source, lines=lines)
 
 
 READERS: dict[str, Callable[[Path], Table]] = {
@@ -208,13 +192,13 @@ def read_table(source: object) -> Table:
         return source
     if isinstance(source, Mapping):
         names, values = [str(name) for name in source], list(source.values())
-        columns = Columns(names, lambda place: from_object(names[place], values[place], "data"), "data")
+        columns = Columns(names, lambda place: column_of(names[place], values[place], "data"), "data")
         return Table(columns, order=lambda name: order_of(values[names.index(name)], name))
     if isinstance(source, str | os.PathLike):
         return _read_file(Path(source))
     table = read_frame(source)
     if table is None:
-        raise DataError(NotATable(type(source).__name__))
+        raise DataError(wrong.NotATable(type(source).__name__))
     return table
 
 
@@ -222,17 +206,19 @@ def _read_file(path: Path) -> Table:
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
-        raise DataError(Unreadable("no such file"), source=str(path)) from None
+        raise DataError(wrong.Unreadable("no such file"), source=str(path)) from None
     except (OSError, ValueError) as problem:
-        raise DataError(Unreadable(quoted(getattr(problem, "strerror", "") or problem)), source=str(path)) from problem
+        raise DataError(
+            wrong.Unreadable(quoted(getattr(problem, "strerror", "") or problem)), source=str(path)
+        ) from problem
     reader = read_folder if stat.S_ISDIR(kind) else READERS.get(path.suffix.lower())
     if reader is None:
-        raise DataError(UnknownFormat(path.suffix or path.name), source=source_name(path))
+        raise DataError(wrong.UnknownFormat(path.suffix or path.name), source=source_name(path))
     if reader is not read_folder and not stat.S_ISREG(kind):
-        raise DataError(Unreadable("it is a device or a pipe, not a file"), source=source_name(path))
+        raise DataError(wrong.Unreadable("it is a device or a pipe, not a file"), source=source_name(path))
     try:
         return reader(path)
     except DataError:
         raise
     except Exception as problem:  # whatever a library makes of bytes that are not what their name promises
-        raise DataError(Unreadable(described(problem)), source=source_name(path)) from problem
+        raise DataError(wrong.Unreadable(described(problem)), source=source_name(path)) from problem

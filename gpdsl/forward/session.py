@@ -77,6 +77,8 @@ CONNECT_SECONDS = 10.0
 SMALL_ANSWER, LARGEST_ANSWER = 2**20, 256 * 2**20
 NUMBER_BYTES = 64
 """What a number takes in an answer, with the blanks around it, at most."""
+MOST_NUMBERS = LARGEST_ANSWER // NUMBER_BYTES
+"""In an answer."""
 
 SHOWN = 200
 

@@ -20,16 +20,7 @@ from gpdsl.errors import GpdslWarning, described, quoted
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.mistakes import BadServer, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
-from gpdsl.forward.session import (
-    LARGEST_ANSWER,
-    NUMBER_BYTES,
-    SHOWN,
-    NoConnection,
-    Server,
-    ServerError,
-    Servers,
-    check_address,
-)
+from gpdsl.forward.session import MOST_NUMBERS, SHOWN, NoConnection, Server, ServerError, Servers, check_address
 from gpdsl.forward.threads import Threads
 from gpdsl.forward.work import Backend, Job, Pieces, Unreachable, stops, take
 from gpdsl.language.calls import answering
@@ -208,7 +199,7 @@ class UmbridgeModel:
 def _sizes(found: Any) -> tuple[int, ...]:
     """Sizes of vectors as a server gives them. Raises ValueError for what cannot be answered in bounded size."""
     sizes = tuple(each for each in found if type(each) is int and each >= 0)
-    if not isinstance(found, list) or len(sizes) < len(found) or sum(sizes) > LARGEST_ANSWER // NUMBER_BYTES:
+    if not isinstance(found, list) or len(sizes) < len(found) or sum(sizes) > MOST_NUMBERS:
         raise ValueError(f"{quoted(found)[:SHOWN]} are no sizes of vectors")
     return sizes
 

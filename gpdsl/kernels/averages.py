@@ -20,19 +20,7 @@ from jaxtyping import Array, Bool, Float
 
 from gpdsl.kernels.columns import selected
 from gpdsl.kernels.covariance import covariance, variance
-from gpdsl.kernels.form import (
-    Base,
-    Form,
-    On,
-    Product,
-    Scaled,
-    Sum,
-    block_of,
-    columns_read,
-    columns_taken,
-    count,
-    has_white,
-)
+from gpdsl.kernels.form import Base, Form, On, Product, Scaled, Sum, block_of, columns_read, count, has_white, picked
 from gpdsl.kernels.functionals import Values
 
 Columns = Bool[np.ndarray, " D"]
@@ -112,7 +100,7 @@ def _asks(form: Form, space: Sequence[Reads]) -> Asks | None:
 
 def _inside(form: On, space: Sequence[Reads]) -> list[Reads] | None:
     """The arguments of a kernel of some columns, or of straight lines in the uncertain ones."""
-    columns = columns_taken(form)
+    columns = picked(form)
     if columns is not None:
         return [space[d] for d in columns]
     found = []
@@ -215,7 +203,7 @@ def _of_parts(parts: Sequence[Form], parameters: Parameters, space: Sequence[Arg
 
 def _arguments(form: On, parameters: Parameters, space: Sequence[Argument]) -> list[Argument]:
     """Those of the kernel inside: of a straight line, the variance is that of its slopes."""
-    columns = columns_taken(form)
+    columns = picked(form)
     if columns is not None:
         return [space[d] for d in columns]
     numbers = parameters[: len(form.numbers)]

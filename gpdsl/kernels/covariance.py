@@ -22,13 +22,7 @@ from gpdsl.kernels.combined import Known, combined_covariance, combined_variance
 from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, count
 from gpdsl.kernels.formula import formula_covariance, formula_variance, mean_over_pairs, mean_within, patches_of
 from gpdsl.kernels.fourier import Basis
-from gpdsl.kernels.functionals import (
-    Coefficients,
-    Functionals,
-    Integrals,
-    Values,
-    squared_distance,
-)
+from gpdsl.kernels.functionals import Coefficients, Functionals, Integrals, Values, squared_distance
 from gpdsl.kernels.interdomain import between, features_of
 
 # Matérn profiles as functions of the scaled square s = 2 nu r^2, with derivatives that are right at s = 0.

@@ -109,15 +109,15 @@ def has_white(form: Form) -> bool:
             return any(map(has_white, parts))
 
 
-def nothing_but_white(form: Form) -> bool:
+def only_white(form: Form) -> bool:
     """Whether values at different points are all independent: white noise makes products with it independent too."""
     match form:
         case Scaled(kernel=kernel) | On(kernel=kernel):
-            return nothing_but_white(kernel)
+            return only_white(kernel)
         case Sum(terms=parts):
-            return all(map(nothing_but_white, parts))
+            return all(map(only_white, parts))
         case Product(factors=parts):
-            return any(map(nothing_but_white, parts))
+            return any(map(only_white, parts))
     return has_white(form)
 
 
@@ -166,7 +166,7 @@ def columns_read(form: Form, width: int) -> frozenset[int]:
     return frozenset(range(width))
 
 
-def columns_taken(form: On) -> list[int] | None:
+def picked(form: On) -> list[int] | None:
     """The columns that a kernel is a function of, if it takes them as they are."""
     known = [block_of(each) if isinstance(each, sp.Symbol) else None for each in form.columns]
     if form.numbers or None in known:

@@ -24,19 +24,7 @@ from jaxtyping import Array, Complex, Float
 
 from gpdsl.kernels import fourier
 from gpdsl.kernels.columns import selected
-from gpdsl.kernels.form import (
-    Base,
-    Form,
-    On,
-    Patches,
-    Product,
-    Scaled,
-    Sum,
-    block_of,
-    count,
-    describe,
-    nothing_but_white,
-)
+from gpdsl.kernels.form import Base, Form, On, Patches, Product, Scaled, Sum, block_of, count, describe, only_white
 from gpdsl.kernels.formula import AT_ONCE, patches_of
 from gpdsl.kernels.fourier import SMOOTHNESS, Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Values
@@ -225,7 +213,7 @@ class _Reading:
                 factor, found = jnp.sqrt(next(self.parameters)), self.of(kernel, seen)
                 return Basis(factor * found.weights, found.among, found.functions)
             case Sum(terms=terms):
-                parts = [self.of(term, seen) for term in terms if not nothing_but_white(term)]
+                parts = [self.of(term, seen) for term in terms if not only_white(term)]
                 if parts:
                     return _side_by_side(parts)
             case Product(factors=factors):

@@ -13,8 +13,7 @@ from lark.lexer import PatternStr
 from gpdsl.language.errors import names as wrong
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooManyStatements
-from gpdsl.language.habits import BLOCK, BLOCKS, FORMS, SIGNS, standardise_habit, word_habit
-from gpdsl.language.habits import KERNELS as HABITS
+from gpdsl.language.habits import BLOCK, BLOCKS, FORMS, KERNELS as HABITS, SIGNS, standardise_habit, word_habit
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
 from gpdsl.language.vocabulary import (

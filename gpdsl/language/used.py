@@ -15,23 +15,12 @@ from itertools import islice
 from pathlib import Path
 
 from gpdsl.errors import GpdslError, quoted
+from gpdsl.language import vocabulary as v
 from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.limits import UseCycle, UsedTooMuch, UseNowhere, UseOutside, UseUnread
 from gpdsl.language.parser import parse, parse_piece, split
 from gpdsl.language.syntax import KernelStatement, UseStatement
-from gpdsl.language.vocabulary import (
-    BUILTINS,
-    DISTRIBUTIONS,
-    MAX_CHARACTERS,
-    MAX_USE_DEPTH,
-    MAX_USED,
-    STATEMENTS,
-    Part,
-    Source,
-    Span,
-    closest,
-)
 
 # Kernels that Python has made known by name: their definitions join the texts of the models that call them.
 
@@ -53,14 +42,14 @@ def definition_of(name: str) -> str:
 
 def statement_of(name: str, definition: str) -> KernelStatement:
     """The one statement that a definition must be. Raises GpdslError for other names and texts."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in STATEMENTS:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in v.STATEMENTS:
         raise GpdslError(f"kernel {quoted(name)}: expected a name of letters, digits and _, a letter first")
-    if sort := BUILTINS.get(name) or ("distribution" if name in DISTRIBUTIONS else ""):
+    if sort := v.BUILTINS.get(name) or ("distribution" if name in v.DISTRIBUTIONS else ""):
         raise GpdslError(f"kernel {name}: this is the name of a {sort} of the language; choose another one")
     form = f"`kernel {name}(r; ell) = ...` in the distance, or `kernel {name}(a, b; ell) = ...` in two points"
     if not isinstance(definition, str):
         raise GpdslError(f"kernel {name}: expected its definition as a text, {form}")
-    tree = parse(Source(definition, f"<kernel {name}>"))
+    tree = parse(v.Source(definition, f"<kernel {name}>"))
     if tree.mistakes:
         raise ModelError(tree.source, in_order(tree.mistakes))
     only = tree.statements[0] if len(tree.statements) == 1 else None
@@ -72,7 +61,7 @@ def statement_of(name: str, definition: str) -> KernelStatement:
 def called_in(text: str) -> Iterator[tuple[str, str]]:
     """The registered kernels that a text calls and does not define, with their definitions."""
     for name, definition in _DEFINITIONS.items():
-        declares = rf"^[ \t]*(?:{'|'.join(STATEMENTS)})[ \t]+{name}\b"
+        declares = rf"^[ \t]*(?:{'|'.join(v.STATEMENTS)})[ \t]+{name}\b"
         if re.search(rf"\b{name}[ \t]*\(", text) and not re.search(declares, text, re.MULTILINE):
             yield name, definition
 
@@ -80,7 +69,7 @@ def called_in(text: str) -> Iterator[tuple[str, str]]:
 # Model files: read with a limit, since a path may lead to anything.
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".npz")
-LARGEST = 4 * MAX_CHARACTERS
+LARGEST = 4 * v.MAX_CHARACTERS
 """Bytes: of a text with too many characters enough is read to say so."""
 
 
@@ -111,7 +100,7 @@ def decoded(content: bytes, path: str | Path) -> str:
     try:
         if len(content) <= LARGEST:
             return content.decode("utf-8")
-        reason = f"it has more than {MAX_CHARACTERS} characters"
+        reason = f"it has more than {v.MAX_CHARACTERS} characters"
     except UnicodeDecodeError as error:
         reason = f"not UTF-8 text (byte {error.start})"
     if content[8:9] == b"{":  # of safetensors, after the length of the header
@@ -194,7 +183,7 @@ def _near(target: Path, path: str) -> str:
         stems = [each.stem for each in islice(target.parent.iterdir(), MOST_LISTED) if each.suffix == ".gpm"]
     except (OSError, ValueError):
         return ""
-    near = closest(target.stem, stems)
+    near = v.closest(target.stem, stems)
     return str(Path(path).with_name(f"{near}.gpm")) if near else ""
 
 
@@ -208,7 +197,7 @@ def _folder(option: str, path: PathLike) -> Path:
     raise GpdslError(f"{option}: {quoted(path)} is no folder")
 
 
-def gather(source: Source, reach: Reach) -> tuple[Source, tuple[Mistake, ...]]:
+def gather(source: v.Source, reach: Reach) -> tuple[v.Source, tuple[Mistake, ...]]:
     """A model's text with those of all files it uses behind it, each once, and the `use` lines that cannot be.
 
     Last come the definitions of registered kernels that it calls.
@@ -224,13 +213,13 @@ def gather(source: Source, reach: Reach) -> tuple[Source, tuple[Mistake, ...]]:
         gathering.use_all(source.text, 1, reach.folder, chain)
     for name, definition in called_in("\n".join(gathering.texts)):
         gathering.add(definition, f"<kernel {name}>")
-    return Source("\n".join(gathering.texts), source.name, tuple(gathering.parts)), tuple(gathering.mistakes)
+    return v.Source("\n".join(gathering.texts), source.name, tuple(gathering.parts)), tuple(gathering.mistakes)
 
 
 def _uses(text: str) -> Iterator[UseStatement]:
     """The `use` lines of a text."""
     if _BEGINS.search(text):
-        for piece in split(Source(text))[0]:
+        for piece in split(v.Source(text))[0]:
             statement = parse_piece(piece) if _BEGINS.match(piece.text.lstrip("\n")) and not piece.broken else None
             if isinstance(statement, UseStatement):
                 yield statement
@@ -239,9 +228,9 @@ def _uses(text: str) -> Iterator[UseStatement]:
 class _Gathering:
     """The texts found so far, the model's own first."""
 
-    def __init__(self, source: Source, reach: Reach) -> None:
+    def __init__(self, source: v.Source, reach: Reach) -> None:
         self.reach, self.shown = reach, Path(source.name).parent
-        self.texts, self.parts = [source.text], list[Part]()
+        self.texts, self.parts = [source.text], list[v.Part]()
         self.lines = source.text.count("\n") + 1
         self.known: set[Path] = set()
         self.mistakes: list[Mistake] = []
@@ -250,11 +239,11 @@ class _Gathering:
         """Add what a text uses that begins on line `first`; `chain` are the files that led to it, itself last."""
         for statement in _uses(text):
             place = statement.place
-            span = Span(place.line + first - 1, place.column, place.end_line + first - 1, place.end_column)
+            span = v.Span(place.line + first - 1, place.column, place.end_line + first - 1, place.end_column)
             wrong = self._use(statement.path, span, folder, chain)
             self.mistakes += [] if wrong is None else [wrong]
 
-    def _use(self, written: str, span: Span, folder: Path, chain: list[tuple[Path, str]]) -> Mistake | None:
+    def _use(self, written: str, span: v.Span, folder: Path, chain: list[tuple[Path, str]]) -> Mistake | None:
         path = written if len(written) <= LONGEST_PATH else f"{written[: LONGEST_PATH - 1]}…"
         try:
             target = (folder / written).resolve()
@@ -272,25 +261,25 @@ class _Gathering:
         if target in self.known:
             return None
         self.known.add(target)
-        if len(chain) > MAX_USE_DEPTH:
-            return UsedTooMuch(span, path, f"files use files more than {MAX_USE_DEPTH} deep")
-        if len(self.parts) == MAX_USED:
-            return UsedTooMuch(span, path, f"there are more than {MAX_USED} used files")
+        if len(chain) > v.MAX_USE_DEPTH:
+            return UsedTooMuch(span, path, f"files use files more than {v.MAX_USE_DEPTH} deep")
+        if len(self.parts) == v.MAX_USED:
+            return UsedTooMuch(span, path, f"there are more than {v.MAX_USED} used files")
         try:
             text = self.reach.read(target).removeprefix("\ufeff")
         except GpdslError as problem:
             why = str(problem).removeprefix(f"{target}: ")
             return UseUnread(span, path, why, _advice(why), _near(target, written))
-        if sum(map(len, self.texts)) + len(text) > MAX_CHARACTERS:
-            return UsedTooMuch(span, path, f"model and used files have more than {MAX_CHARACTERS} characters")
+        if sum(map(len, self.texts)) + len(text) > v.MAX_CHARACTERS:
+            return UsedTooMuch(span, path, f"model and used files have more than {v.MAX_CHARACTERS} characters")
         led = next((each.used for each in reversed(self.parts) if each.line <= span.line), span)
         part = self.add(text, self._name(target), target, led)
         self.use_all(text, part.line, target.parent, [*chain, (target, part.name)])
         return None
 
-    def add(self, text: str, name: str, path: Path | None = None, used: Span | None = None) -> Part:
+    def add(self, text: str, name: str, path: Path | None = None, used: v.Span | None = None) -> v.Part:
         """Put a text behind the others."""
-        part = Part(self.lines + 1, name, path, used)
+        part = v.Part(self.lines + 1, name, path, used)
         self.parts.append(part)
         self.texts.append(text)
         self.lines += text.count("\n") + 1

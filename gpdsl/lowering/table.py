@@ -16,8 +16,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.lowering import tails
 from gpdsl.lowering.tails import mills
-from gpdsl.symbolic import conditions as c
-from gpdsl.symbolic import functions as f
+from gpdsl.symbolic import conditions as c, functions as f
 
 Loader = Callable[[sp.Symbol], Array]
 Visit = Callable[[sp.Basic], Array]

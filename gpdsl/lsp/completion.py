@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpdsl.language import syntax
-from gpdsl.language import vocabulary as v
+from gpdsl.language import syntax, vocabulary as v
 from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.distributions import Distribution, Function, KernelFamily, signature
 from gpdsl.language.options import ENGINES, WRITTEN

@@ -13,7 +13,7 @@ from functools import reduce
 
 import sympy as sp
 
-from gpdsl.kernels.form import has_white, nothing_but_white
+from gpdsl.kernels.form import has_white, only_white
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, with_kernels
 from gpdsl.program.program import Program
@@ -55,7 +55,7 @@ def notes_on_white(program: Program) -> tuple[str, ...]:
 
 def white_beside(group: Group) -> bool:
     """Whether white noise stands beside other kernels."""
-    return not group.per_row and not group.points and has_white(group.form) and not nothing_but_white(group.form)
+    return not group.per_row and not group.points and has_white(group.form) and not only_white(group.form)
 
 
 def _apart(groups: Sequence[Group], those: Collection[Group]) -> tuple[Group, ...]:

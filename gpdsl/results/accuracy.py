@@ -18,13 +18,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
-from gpdsl.results.expectation import (
-    Beliefs,
-    by_factors,
-    is_sampled,
-    mean_of,
-    terms_of,
-)
+from gpdsl.results.expectation import Beliefs, by_factors, is_sampled, mean_of, terms_of
 from gpdsl.results.integrals import RULES, integrand_in, sampled, without
 from gpdsl.results.levels import in_levels
 from gpdsl.results.pieces import Externals, Piece

@@ -20,8 +20,7 @@ from gpdsl.data.errors import listed
 from gpdsl.data.times import Calendar
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import parts
-from gpdsl.language import compile_text
-from gpdsl.language import model as m
+from gpdsl.language import compile_text, model as m
 from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.calls import LatentCalled

@@ -18,8 +18,7 @@ from gpdsl.forward import Usage
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.language.calls import Named, spoken
 from gpdsl.program.cache import in_precision
-from gpdsl.results import draws as drawing
-from gpdsl.results import expectation as ex
+from gpdsl.results import draws as drawing, expectation as ex
 from gpdsl.results.accuracy import error_of, error_of_law, of_passes, verify_asked
 from gpdsl.results.conditions import ROWS_AT_ONCE, condition_of
 from gpdsl.results.datatree import dataset_of

@@ -16,8 +16,7 @@ from scipy.special import ndtr
 
 from gpdsl.lowering.table import evaluate
 from gpdsl.program.cache import jit
-from gpdsl.results import conditional
-from gpdsl.results import expectation as ex
+from gpdsl.results import conditional, expectation as ex
 from gpdsl.results.conditional import collapsed
 from gpdsl.results.integrals import is_steep
 from gpdsl.results.nodes import SPREAD_STEPS, degrees, existing, joint_weights, no_mean, nodes_of, weighted_nodes

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import from_object
+from gpdsl.data.convert import column_of
 from gpdsl.data.values import Wrong, binary_values, numbers
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.options import check_option
@@ -164,7 +164,7 @@ def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: 
 def observed_numbers(beliefs: Beliefs, name: str, observed: Any, what: str) -> Array:
     """Values of an output that is no label as the data hold them. Raises GpdslError for what is none of `what`."""
     try:
-        values = from_object(name, observed, what)
+        values = column_of(name, observed, what)
         given = Found(name, values, (name,) * int(np.prod(values.shape[1:])))
         if beliefs.program.declarations.outputs[name].kind == "binary":
             return np.asarray(binary_values(given, beliefs.program.levels.get(name, ())), float)

@@ -17,8 +17,7 @@ from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, Value
 from gpdsl.language import model as m
 from gpdsl.simulation.errors import NotPositiveDefinite, TooManyPoints
 from gpdsl.simulation.interpreter import Interpreter, resolved
-from gpdsl.symbolic.readings import reading
-from gpdsl.symbolic.readings import shown as as_read
+from gpdsl.symbolic.readings import reading, shown as as_read
 from gpdsl.symbolic.translate import Translator, axis_key
 
 if TYPE_CHECKING:

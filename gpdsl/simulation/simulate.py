@@ -13,7 +13,7 @@ import numpy as np
 from gpdsl.data import Calendar, DataError, bind, read_table
 from gpdsl.data.bound import Sizes
 from gpdsl.data.columns import STYLES
-from gpdsl.data.convert import from_object
+from gpdsl.data.convert import column_of
 from gpdsl.data.errors import listed
 from gpdsl.data.looks import look
 from gpdsl.data.table import Table
@@ -181,7 +181,7 @@ def _given(
     levels = {name: index.levels for name, index in declarations.indices.items() if index.levels is not None}
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise DataError(WrongRequest("rows", repr(rows), "a whole number from 1"), source=source)
-    table: Any = {name: from_object(name, values, "inputs") for name, values in inputs.items()}
+    table: Any = {name: column_of(name, values, "inputs") for name, values in inputs.items()}
     wanted = {name: declared for name, declared in declarations.inputs.items() if data is not None or name in inputs}
     if not wanted:
         _check_rows(declarations, rows or ROWS)

@@ -12,8 +12,7 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from gpdsl.language.errors.base import Mistake
-from gpdsl.symbolic import conditions as c
-from gpdsl.symbolic import functions as f
+from gpdsl.symbolic import conditions as c, functions as f
 from gpdsl.symbolic.conditions import settled
 
 MOST_TERMS = 1000

@@ -15,8 +15,7 @@ from scipy import special
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from gpdsl.symbolic import conditions as c
-from gpdsl.symbolic import functions as f
+from gpdsl.symbolic import conditions as c, functions as f
 
 Value = Any
 """A float or an array; shapes follow broadcasting."""

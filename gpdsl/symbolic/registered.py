@@ -13,8 +13,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.errors import GpdslError, described
-from gpdsl.language import ModelError, compile_text
-from gpdsl.language import model as m
+from gpdsl.language import ModelError, compile_text, model as m
 from gpdsl.language.errors.base import Mistake
 from gpdsl.symbolic.curves import Curve, curve
 from gpdsl.symbolic.densities import Arguments, Array, Density, Formula, Values

@@ -19,8 +19,7 @@ import time
 import numpy as np
 
 import gpdsl
-from gpdsl.forward import evaluate
-from gpdsl.forward import session as servers
+from gpdsl.forward import evaluate, session as servers
 from gpdsl.forward.server import Offered, make_server
 from tests.campaign.outcomes import Hung, Outcomes, watch
 

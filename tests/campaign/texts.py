@@ -9,8 +9,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from hypothesis import given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import given, seed, settings, strategies as st
 
 from tests.campaign.outcomes import Hung, Outcomes, watch
 from tests.language import examples, generator

@@ -10,10 +10,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpdsl.data import DataError, DataMistake, TooManyInducing, bind, errors, file_mistakes, read_table
-from gpdsl.data import errors as mistakes
-from gpdsl.data import file_mistakes as level_mistakes
-from gpdsl.data import file_mistakes as time_mistakes
+from gpdsl.data import (
+    DataError,
+    DataMistake,
+    TooManyInducing,
+    bind,
+    errors,
+    errors as mistakes,
+    file_mistakes,
+    file_mistakes as level_mistakes,
+    file_mistakes as time_mistakes,
+    read_table,
+)
 from gpdsl.data.standardise import learn
 from gpdsl.language.model import Declarations
 from tests.data import models

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpdsl.data import DataError, bind, read_table
-from gpdsl.data import table as memory
+from gpdsl.data import DataError, bind, read_table, table as memory
 from gpdsl.data.write import write_table
 from gpdsl.errors import GpdslWarning
 from tests.data import models

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, opaque
-from gpdsl.forward import backends as dask_cluster
+from gpdsl.forward import ForwardModel, ForwardModelError, backends as dask_cluster, evaluate, opaque
 from gpdsl.forward.backends import DaskCluster
 from tests.forward import simulators
 

@@ -19,8 +19,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
-from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, resolve
-from gpdsl.forward import session as servers
+from gpdsl.forward import ForwardModel, ForwardModelError, evaluate, resolve, session as servers
 from gpdsl.language import compile_text
 
 HERE = Path(__file__).parent

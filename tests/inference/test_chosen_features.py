@@ -11,8 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.inference import summed
 from gpdsl.inference.exact import engine
-from gpdsl.inference.inducing import bending as patches
-from gpdsl.inference.inducing import choosing, growth
+from gpdsl.inference.inducing import bending as patches, choosing, growth
 from gpdsl.inference.plan import options
 from tests.inference.conftest import COUNTS
 from tests.inference.test_inducing import SERIES, series

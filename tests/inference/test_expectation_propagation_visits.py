@@ -13,8 +13,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.expectation_propagation import engine, visits
-from gpdsl.inference.expectation_propagation import visits as sums
+from gpdsl.inference.expectation_propagation import engine, visits, visits as sums
 from gpdsl.inference.expectation_propagation.sites import evidence, fixed_point
 from gpdsl.inference.natural.profiled import setting_of
 from gpdsl.inference.natural.sites import Sites

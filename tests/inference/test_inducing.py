@@ -13,8 +13,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslWarning
 from gpdsl.inference.exact import engine
-from gpdsl.inference.inducing import bending as patches
-from gpdsl.inference.inducing import choosing, growth
+from gpdsl.inference.inducing import bending as patches, choosing, growth
 from gpdsl.inference.inducing.bending import bending
 from gpdsl.inference.inducing.loss import Loss, loss_of
 from gpdsl.inference.inducing.start import distinct, pivoted

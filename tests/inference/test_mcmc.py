@@ -12,7 +12,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.integrated import STATISTICS
 from gpdsl.inference.mcmc.chains import Agreement, Chains, told
-from gpdsl.results.criticism.passes import reweighted
+from gpdsl.results.criticism.through_layers import reweighted
 
 from .test_integrated import AT, NORMAL, Grid
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpdsl.kernels.columns import Canonical, Space, canonical
-from gpdsl.language import compile_text
-from gpdsl.language import model as m
+from gpdsl.language import compile_text, model as m
 from gpdsl.symbolic.translate import Translator
 
 DECLARED = """input x : real[3]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpdsl.language import ModelError, compile_text
-from gpdsl.language import model as m
+from gpdsl.language import ModelError, compile_text, model as m
 from tests.timing import takes_less_than
 
 HEAD = """index i in 1..3

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from gpdsl.errors import GpdslError
 from gpdsl.language import ModelError, compile_text

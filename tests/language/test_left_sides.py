@@ -8,8 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from gpdsl.language import ModelError, compile_text
-from gpdsl.language import model as m
+from gpdsl.language import ModelError, compile_text, model as m
 from gpdsl.language.checker.monotone import course
 
 HEAD = """index i in 1..2

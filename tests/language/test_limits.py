@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from gpdsl.language import Declarations, ModelError, compile_text
 from gpdsl.language.vocabulary import MAX_CHARACTERS, MAX_DEGREE, MAX_LINE, MAX_NAME, MAX_REPORTED, MAX_STATEMENTS

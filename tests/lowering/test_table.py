@@ -16,8 +16,14 @@ from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
 from gpdsl.lowering.table import align, evaluate
 from gpdsl.program.cache import jit
 from gpdsl.symbolic import numeric
-from gpdsl.symbolic.functions import ELEMENTARY, log1mexp, log_difference, log_ndtr, log_ndtr_interval
-from gpdsl.symbolic.functions import REDUCTIONS as REDUCED
+from gpdsl.symbolic.functions import (
+    ELEMENTARY,
+    REDUCTIONS as REDUCED,
+    log1mexp,
+    log_difference,
+    log_ndtr,
+    log_ndtr_interval,
+)
 
 A, B = sp.Symbol("a", real=True), sp.Symbol("b", real=True)
 

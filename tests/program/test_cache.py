@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpdsl.errors import GpdslWarning
-from gpdsl.program import cache
-from gpdsl.program import cache as private
+from gpdsl.program import cache, cache as private
 
 SCRIPT = """
 import jax, jax.numpy as jnp

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpdsl.language import ModelError, compile_text
-from gpdsl.language import model as m
+from gpdsl.language import ModelError, compile_text, model as m
 from gpdsl.program.program import make_program
 from tests.goldens import GOLDEN, assert_golden
 

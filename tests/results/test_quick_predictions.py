@@ -21,8 +21,7 @@ from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.kept import forget
-from gpdsl.results import density, integrals, nodes
-from gpdsl.results import expectation as ex
+from gpdsl.results import density, expectation as ex, integrals, nodes
 from gpdsl.results.integrals import polynomial_mean
 from tests.inference.problems import problem_of
 

@@ -11,8 +11,7 @@ import gpdsl
 from gpdsl.data.errors import DataError
 from gpdsl.errors import GpdslError
 from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
-from gpdsl.simulation.interpreter import ELEMENTARY
-from gpdsl.simulation.interpreter import REDUCTIONS as FOLDS
+from gpdsl.simulation.interpreter import ELEMENTARY, REDUCTIONS as FOLDS
 from tests.goldens import assert_golden
 
 from . import models

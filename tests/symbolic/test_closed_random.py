@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sympy as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from gpdsl.lowering.table import evaluate
 from gpdsl.symbolic.gaussian import moments_of

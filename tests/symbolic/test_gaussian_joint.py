@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sympy as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from gpdsl.symbolic.closed import expectation
 from gpdsl.symbolic.gaussian import joint_moments_of, moments_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sympy as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from gpdsl.symbolic.closed import expectation
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials

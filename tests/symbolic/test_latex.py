@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sympy as sp
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import gpdsl
-from gpdsl.language import compile_text
-from gpdsl.language import model as m
+from gpdsl.language import compile_text, model as m
 from gpdsl.language.vocabulary import DISTRIBUTIONS, KERNELS
 from gpdsl.symbolic import kernel_coordinates as kernel_table
 from gpdsl.symbolic.latex import latex

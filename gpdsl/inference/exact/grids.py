@@ -22,7 +22,7 @@ from jaxtyping import Array, Int
 
 from gpdsl.data import Data
 from gpdsl.inference.exact.parts import Part
-from gpdsl.kernels.form import Base, Form, On, Product, block, columns_read, columns_taken, count, has_white
+from gpdsl.kernels.form import Base, Form, On, Product, block, columns_read, count, has_white, picked
 from gpdsl.kernels.functionals import Functionals, Values, blocks
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, columns_of
@@ -67,7 +67,7 @@ def factors_of(form: Form, width: int, first: int = 0) -> list[Factor]:
             first += count(each)
         return found
     numbers = tuple(range(first, first + count(form)))
-    inner, taken = (form.kernel, columns_taken(form)) if isinstance(form, On) else (form, list(range(width)))
+    inner, taken = (form.kernel, picked(form)) if isinstance(form, On) else (form, list(range(width)))
     if isinstance(inner, Base) and inner.name in BY_COLUMN and taken:
         apart = [(On((block(c, c + 1),), (), inner), frozenset({c})) for c in taken]
         return [Factor(own, numbers, read, place) for place, (own, read) in enumerate(apart)]

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
-from scipy.linalg import cho_solve as solve_with
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import cho_solve as solve_with, get_lapack_funcs
 
 from gpdsl.errors import GpdslError, need, plural, shown
 from gpdsl.inference.bound import GroupView

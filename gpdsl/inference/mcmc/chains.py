@@ -140,7 +140,7 @@ class Chains:
         return jax.tree.map(lambda leaf: leaf[chain, draw], self.positions)
 
 
-def no_u_turn(
+def nuts(
     target: Differentiable, chains: int, warm_up: int, draws: int, seed: int, report: Callable[[int, int], None]
 ) -> Chains:
     """`draws` of each of so many chains after a warm-up; `report` is told how many draws were made, of how many.

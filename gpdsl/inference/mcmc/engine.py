@@ -20,16 +20,7 @@ from gpdsl.inference.exact.system import System
 from gpdsl.inference.integrated import Integrated
 from gpdsl.inference.log_joint import LogJoint, images_of, jumping, log_volume
 from gpdsl.inference.machine import machine_for
-from gpdsl.inference.mcmc.chains import (
-    Chains,
-    Differentiable,
-    Position,
-    agreement,
-    known_at,
-    log_prior,
-    no_u_turn,
-    told,
-)
+from gpdsl.inference.mcmc.chains import Chains, Differentiable, Position, agreement, known_at, log_prior, nuts, told
 from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere
 from gpdsl.inference.mcmc.tempered import tempered, warming
 from gpdsl.inference.opaque.budget import Spent
@@ -121,7 +112,7 @@ class Joint:
 def no_u_turn_at(target: Differentiable, *asked: Any) -> Chains:
     """Chains of the No-U-Turn sampler, at one temperature or at several that exchange their places."""
     temperatures = target.problem.options.temperatures
-    return no_u_turn(target, *asked) if temperatures is None else tempered(target, temperatures, *asked)
+    return nuts(target, *asked) if temperatures is None else tempered(target, temperatures, *asked)
 
 
 def _without_prior(problem: Problem) -> tuple[str, ...]:

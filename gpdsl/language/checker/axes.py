@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.scope import SORTS, Place, Scope
 from gpdsl.language.errors import axes as wrong
 from gpdsl.language.errors.functionals import NotALabel

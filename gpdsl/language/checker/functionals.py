@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import count, levels_of, read_at_level, recorded, refuse_without_level
 from gpdsl.language.checker.reductions import no_names

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import fact_of, match_arguments, remember
 from gpdsl.language.checker.scope import NOTHING, Fact, Left, Passed, Place, Scope, describe_axes

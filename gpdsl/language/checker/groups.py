@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.build import number, operation, over_levels
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.functions import nodes

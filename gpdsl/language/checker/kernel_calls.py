@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import carrier, contains
 from gpdsl.language.checker.build import fact_of, match_arguments, number
 from gpdsl.language.checker.constraints import check_domain
@@ -84,7 +83,7 @@ def selected(
             chosen.append(_column(scope, place, item, domain))
     if len(chosen) < len(items):
         scope.problems.give_up()
-    return tuple(chosen), replace(domain, input_axis=columns_axis(chosen, domain))
+    return tuple(chosen), replace(domain, input_axis=column_axis(chosen, domain))
 
 
 def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> m.Expression:
@@ -109,7 +108,7 @@ def own_axes(expression: m.Expression, domain: Domain) -> tuple[m.Axis, ...]:
     return tuple(axis for axis in expression.axes if not contains(domain.axes, axis))
 
 
-def columns_axis(chosen: Sequence[m.Expression], domain: Domain) -> m.Axis | None:
+def column_axis(chosen: Sequence[m.Expression], domain: Domain) -> m.Axis | None:
     """The axis of all chosen columns side by side; None when they are one."""
     return side_by_side([own_axes(each, domain) for each in chosen])
 

@@ -9,22 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import alike, carrier, contains
 from gpdsl.language.checker.build import match_arguments, remember
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.functions import texts_of
 from gpdsl.language.checker.groups import all_elements
-from gpdsl.language.checker.kernel_calls import (
-    ON,
-    Domain,
-    argument_axes,
-    columns_axis,
-    fit_argument,
-    own_axes,
-    selected,
-)
+from gpdsl.language.checker.kernel_calls import ON, Domain, argument_axes, column_axis, fit_argument, own_axes, selected
 from gpdsl.language.checker.scope import Fact, Left, Place, Scope, describe_axes
 from gpdsl.language.errors import kernels as wrong
 from gpdsl.language.errors.axes import KernelAxis
@@ -117,7 +108,7 @@ def _at_levels(
     others = tuple(each for each in columns if all(each is not level for level, _ in levels))
     if len(levels) == 1 and others:
         (level, axis) = levels[0]
-        return (*others, level), replace(domain, input_axis=columns_axis(others, domain)), axis
+        return (*others, level), replace(domain, input_axis=column_axis(others, domain)), axis
     shown = ", ".join(f"`{scope.labels.get(each.name, each.name)}`" for each, _ in levels if isinstance(each, m.Read))
     seen, remedy = f"only {shown}", f"add the column that its points are: `on = [x, {first}]`"
     if not levels:

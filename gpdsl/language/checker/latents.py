@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import reduce
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import fact_of, match_arguments, number, operation, over_levels, require_axes
 from gpdsl.language.checker.constraints import check_domain

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import require_axes
 from gpdsl.language.checker.expressions import check_expression, reads_latent

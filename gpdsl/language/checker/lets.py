@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import check_distinct, subscript_parts
 from gpdsl.language.checker.build import fact_of, require_axes
 from gpdsl.language.checker.expressions import check_expression

@@ -8,8 +8,7 @@ from functools import lru_cache
 from itertools import product
 
 from gpdsl.errors import plural
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.expressions import check_all
 from gpdsl.language.checker.functions import external_arguments, same_dimensions

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker import constraints
 from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis, index_axis, whole_number
 from gpdsl.language.checker.build import fact_of

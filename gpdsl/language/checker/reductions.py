@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gpdsl.language import model as m
-from gpdsl.language import syntax
+from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import check_shift, contains, read
 from gpdsl.language.checker.build import fact_of, number, operation, remember
 from gpdsl.language.checker.scope import SORTS, Fact, IndexRange, Passed, Place, Scope, describe_axes

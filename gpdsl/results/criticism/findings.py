@@ -34,12 +34,7 @@ from gpdsl.results.criticism.finding import (
 )
 from gpdsl.results.criticism.importance import importance, kept_from, price_of_draws, skipped
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
-from gpdsl.results.criticism.left_out import (
-    LeaveOneOut,
-    fitted_rows,
-    leave_one_bound,
-    observed_rows,
-)
+from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
 from gpdsl.results.criticism.through_layers import rows_left_out

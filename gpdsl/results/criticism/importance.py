@@ -26,7 +26,7 @@ from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.proposals import smoothed
 from gpdsl.inference.resolution import SAME_VALUES
-from gpdsl.kernels.form import nothing_but_white
+from gpdsl.kernels.form import only_white
 from gpdsl.program.cache import jit
 from gpdsl.program.kept import shapes_of
 from gpdsl.program.program import Program, make_rows
@@ -200,7 +200,7 @@ def _has_latents(fit: Fit, _: Seen) -> bool:
 
 def _has_places(fit: Fit, _: Seen) -> bool:
     """Whether a latent has values at places that its kernel relates."""
-    return any(not (group.per_row or nothing_but_white(group.form)) for group in fit.program.groups)
+    return any(not (group.per_row or only_white(group.form)) for group in fit.program.groups)
 
 
 def _leaves_out(fit: Fit, _: Seen) -> bool:

@@ -21,8 +21,7 @@ from gpdsl.inference.posteriors.posterior import Posterior, by_parts
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities
-from gpdsl.results.criticism.passes import averaged, reweighted
-from gpdsl.results.criticism.through_layers import drawn_densities, rows_left_out
+from gpdsl.results.criticism.through_layers import averaged, drawn_densities, reweighted, rows_left_out
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction

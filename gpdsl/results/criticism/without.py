@@ -18,16 +18,7 @@ from gpdsl.inference.problem import Monitor
 from gpdsl.language.model import Axis
 from gpdsl.language.options import check_option
 from gpdsl.language.vocabulary import closest
-from gpdsl.results.criticism.left_out import (
-    Elpd,
-    LeaveOneOut,
-    densities_of_settings,
-    fitted_rows,
-    known_exactly,
-    leave_one_bound,
-    log_weights_of,
-    observed_rows,
-)
+from gpdsl.results.criticism import left_out
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -43,7 +34,7 @@ Split = tuple[Chosen, Chosen]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CrossValidation(Elpd):
+class CrossValidation(left_out.Elpd):
     """Rows predicted by fits that have not seen them.
 
     `folds` [rows] is the fit, from 1, that predicts a row; 0 where none does. `parameters` are those of each fit.
@@ -58,7 +49,7 @@ class CrossValidation(Elpd):
 
 def cross_validate(fit: Fit, data: Any, folds: int, by: str | None, seed: int) -> CrossValidation:
     """See `Fit.cross_validate`."""
-    bound = fitted_rows(fit, data, "cross_validate")
+    bound = left_out.fitted_rows(fit, data, "cross_validate")
     values = np.arange(bound.rows) if by is None else _column(data, bound, by, "cross_validate")
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     things = "rows" if by is None else f"values of `{by}`"
@@ -73,7 +64,7 @@ def leave_future_out(
 ) -> CrossValidation:
     """See `Fit.leave_future_out`."""
     what = "leave_future_out"
-    bound = fitted_rows(fit, data, what)
+    bound = left_out.fitted_rows(fit, data, what)
     times, place = np.unique(_column(data, bound, by or _time(fit), what), return_inverse=True)
     count = len(times)
     first = max(count // 2, 1) if first is None else first
@@ -91,7 +82,7 @@ def _validated(fit: Fit, bound: Data, splits: list[Split], method: str) -> Cross
         _check_split(fit, bound, split, f"{method}: fit {number} of {len(splits)}")
     folds, found, parameters = np.zeros(bound.rows, int), np.full(bound.rows, np.nan), []
     for kept, left in splits:
-        if not (left := left & observed_rows(bound)).any():
+        if not (left := left & left_out.observed_rows(bound)).any():
             continue
         one = _fitted(fit, bound.take(np.flatnonzero(kept)))
         parameters.append(one.parameters)
@@ -239,12 +230,12 @@ LARGEST = 1000
 """Rows up to which fits are made without being asked for."""
 
 
-def leave_one_out(fit: Fit, data: Any, refits: int | None = None) -> LeaveOneOut:
+def leave_one_out(fit: Fit, data: Any, refits: int | None = None) -> left_out.LeaveOneOut:
     """See `Fit.loo`. Raises GpdslError for other data than were fitted, and what is no number of fits."""
     if refits is not None and (isinstance(refits, bool) or not isinstance(refits, int | np.integer) or refits < 0):
         raise GpdslError(f"loo: refits = {quoted(repr(refits))}: expected how many rows fits may leave out, as 20 or 0")
-    bound = fitted_rows(fit, data, "loo")
-    found = leave_one_bound(fit, bound)
+    bound = left_out.fitted_rows(fit, data, "loo")
+    found = left_out.leave_one_bound(fit, bound)
     asked = _rows(found)
     most = min(_by_itself(fit) if refits is None else int(refits), len(asked))
     return _told(found, dict(_fits_without(fit, bound, asked[:most])))
@@ -262,17 +253,18 @@ def _fits_without(fit: Fit, bound: Data, rows: Int[np.ndarray, " some"]) -> Iter
             monitor.report(done, found.elbo)
 
 
-def _moved(found: LeaveOneOut) -> Float[np.ndarray, " rows"]:
+def _moved(found: left_out.LeaveOneOut) -> Float[np.ndarray, " rows"]:
     """Nats that a row's own value is worth to its density; 0 where it is left out exactly, or nothing is observed."""
-    if known_exactly(found.fit) and found.fit.settings is None:
+    if left_out.known_exactly(found.fit) and found.fit.settings is None:
         return np.zeros(len(found.pointwise))
     return np.nan_to_num(np.abs(found.of_itself - found.pointwise), posinf=np.inf)
 
 
-def _rows(found: LeaveOneOut) -> Int[np.ndarray, " some"]:
+def _rows(found: left_out.LeaveOneOut) -> Int[np.ndarray, " some"]:
     """Those that no approximation is to be trusted with, the worst first."""
     moved = _moved(found)
-    many = moved > MOVED if not known_exactly(found.fit) else np.zeros(len(moved), bool)  # weights tell of these
+    exact = left_out.known_exactly(found.fit)  # else weights tell of these
+    many = np.zeros(len(moved), bool) if exact else moved > MOVED
     odd = np.flatnonzero(many | found.doubtful)
     return odd[np.lexsort((-moved[odd], ~found.doubtful[odd]))]
 
@@ -308,7 +300,7 @@ def _options(fit: Fit) -> Options:
     return replace(options, fixed=tuple(fit.parameters), init=dict(fit.parameters))
 
 
-def _told(found: LeaveOneOut, without: dict[int, Fit]) -> LeaveOneOut:
+def _told(found: left_out.LeaveOneOut, without: dict[int, Fit]) -> left_out.LeaveOneOut:
     """With the densities of rows by the fits without them, and what the others may be off by."""
     pointwise, k, moved = found.pointwise.copy(), found.k.copy(), _moved(found)
     off = np.zeros(len(pointwise))
@@ -321,7 +313,7 @@ def _told(found: LeaveOneOut, without: dict[int, Fit]) -> LeaveOneOut:
     return replace(found, pointwise=pointwise, k=k, error=error, without=without)
 
 
-def _density(found: LeaveOneOut, one: Fit, row: int) -> tuple[float, float]:
+def _density(found: left_out.LeaveOneOut, one: Fit, row: int) -> tuple[float, float]:
     """log p(y_n | the others) by a fit of these, and what it may be off by.
 
     Far out in the tail of q that density is what the tail of a Gaussian says. The difference of the bounds with the
@@ -343,8 +335,8 @@ def _density(found: LeaveOneOut, one: Fit, row: int) -> tuple[float, float]:
             return below, apart if abs(below - found.pointwise[row]) > EXACT else 0.0
         return (worth, min(apart / 2, OFF_AT_MOST)) if apart > NEAR else (below, apart)
     offset = float(np.sum(found.fit.standardised.log_jacobian(some.observed)))
-    theirs, own = densities_of_settings(one, some)[:, 0], found.densities[:, row]
-    high, low = log_weights_of(found.fit), log_weights_of(one)
+    theirs, own = left_out.densities_of_settings(one, some)[:, 0], found.densities[:, row]
+    high, low = left_out.log_weights_of(found.fit), left_out.log_weights_of(one)
     value = below + offset
     for _ in range(BRIDGES):
         ahead, back = theirs - np.logaddexp(theirs - value, 0.0), -np.logaddexp(own - value, 0.0)

@@ -13,7 +13,7 @@ import gpdsl
 from gpdsl.inference.proposals import smoothed
 from gpdsl.results.criticism import left_out as module
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
-from gpdsl.results.criticism.passes import reweighted
+from gpdsl.results.criticism.through_layers import reweighted
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0, 6, 20))

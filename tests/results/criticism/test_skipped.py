@@ -10,8 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.mcmc.chains import ALONE, Agreement, told
-from gpdsl.results.criticism import findings
-from gpdsl.results.criticism import importance as module
+from gpdsl.results.criticism import findings, importance as module
 from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.criticism.findings import LOOKS, Look
 

@@ -12,10 +12,9 @@ from scipy import stats
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.program.cache import precision
-from gpdsl.results.criticism.at_nodes import Variables, _without
 from gpdsl.results.criticism.finding import Inspected
 from gpdsl.results.criticism.findings import _of_both
-from gpdsl.results.criticism.through_layers import drawn_densities
+from gpdsl.results.criticism.through_layers import Variables, _without, drawn_densities
 from gpdsl.results.fit import Fit
 
 TEXT = """model m "M"

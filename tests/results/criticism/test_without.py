@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.results.criticism import without
+from gpdsl.results.criticism import left_out, without
 from gpdsl.results.criticism.left_out import LeaveOneOut
 from gpdsl.results.criticism.without import NEAR, OFF_AT_MOST
 
@@ -209,7 +209,7 @@ def bridged(
     )
     below = float(np.log(np.dot(low, np.exp(theirs)))) - offset
     one = weighed(low, log_predictive_density=lambda _: np.array([below]))
-    monkeypatch.setattr(without, "densities_of_settings", lambda *_: np.array(theirs)[:, None])
+    monkeypatch.setattr(left_out, "densities_of_settings", lambda *_: np.array(theirs)[:, None])
     return without._density(found, one, 0)
 
 
