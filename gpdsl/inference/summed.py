@@ -20,6 +20,7 @@ from gpdsl.data.table import stays_on_disk
 from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.inducing.start import distinct
 from gpdsl.inference.plan.options import DEFAULT_INDUCING, EXACT_ROWS, Choice, Options
 from gpdsl.inference.plan.planning import decided
 from gpdsl.inference.posteriors.family import Whitened, parse_family
@@ -75,6 +76,8 @@ class Sums:
     """Over all observed rows."""
 
     count: Float[Array, ""]
+    centre: Float[Array, ""]
+    """What y is counted from: sums of its squares about zero would round away what a large offset leaves of them."""
     y: Float[Array, ""]
     squares: Float[Array, ""]
     among: Float[Array, "M M"]
@@ -109,17 +112,26 @@ def _suited(program: Program, options: Options) -> bool:
 def with_waves(program: Program, data: Data, options: Options, start: Start | None = None) -> Options:
     """The options, with Fourier features where nobody asks for inducing points and these let many rows be summed up.
 
-    As many as the fit to start from has, if there is one; and none where that has points.
+    As many as the fit to start from has, if there is one; none where that has points, nor where a point at each of
+    few distinct inputs does better.
     """
     many = data.rows > EXACT_ROWS and not any(map(stays_on_disk, jax.tree.leaves(dict(data.inputs))))
     if options.inducing is not None or options.learn_inducing or program.inner or not many:
         return options
     terms = 0 if len(program.groups) != 1 else _terms(program.groups[0].form)
-    written = f"fourier({DEFAULT_INDUCING // terms})" if terms else ""
+    if not terms:
+        return options
+    written = f"fourier({DEFAULT_INDUCING // terms})"
     if start is not None:
         written = waves_of(start.inducing_for(program) or [])
     asked = replace(options, inducing=written)
-    return asked if terms and _suited(program, asked) else options
+    return asked if _suited(program, asked) and _many_inputs(program, data) else options
+
+
+def _many_inputs(program: Program, data: Data) -> bool:
+    """Whether the one group is read at more distinct inputs than there are points at first."""
+    columns = [np.asarray(data.inputs[name], float).reshape(data.rows, -1) for name in program.groups[0].inputs]
+    return len(distinct(np.concatenate(columns, axis=1), DEFAULT_INDUCING + 1)) > DEFAULT_INDUCING
 
 
 def told_of_waves(choice: Choice, rows: int) -> Choice:
@@ -142,7 +154,8 @@ def line_of(program: Program) -> Line | None:
     law = observation.law
     if group.size != 1 or group.per_row or group.readings.all != (OWN,) or not _even(group.form):
         return None
-    if law is None or law.name != "Normal" or law.components or observation.axes:
+    subscripted = any(program.declarations.outputs[name].axes for name in observation.outputs)
+    if law is None or law.name != "Normal" or law.components or subscripted:
         return None
     symbols, value = latents_in(translator, law.arguments["mean"]), output_value(translator, observation)
     if len(symbols) != 1 or value not in translator.references or translator.references[value].kind != "output":
@@ -244,13 +257,14 @@ def _add_up(program: Program, output: str, learnt: Learnt, inducing: list[Any], 
     functions = basis(group.form, [a[0] for a in kernel.arguments], features).functions
     points, y, seen = stack_inputs(group.inputs, rows), rows.outputs[output], rows.observed[output]
     seen = seen.astype(y.dtype)
-    y = jnp.where(seen > 0, y, 0.0)
+    centre = jnp.sum(jnp.where(seen > 0, y, 0.0)) / jnp.maximum(jnp.sum(seen), 1.0)
+    y = jnp.where(seen > 0, y - centre, 0.0)
     pad = -len(y) % min(AT_ONCE, len(y))
 
     def part(total: Sums, some: tuple[Array, Array, Array]) -> tuple[Sums, None]:
         at, y, seen = some
         phi = functions(at) * seen[:, None]
-        own = Sums(jnp.sum(seen), jnp.sum(y), jnp.sum(y * y), phi.T @ phi, phi.T @ y, jnp.sum(phi, axis=0))
+        own = Sums(jnp.sum(seen), nothing, jnp.sum(y), jnp.sum(y * y), phi.T @ phi, phi.T @ y, jnp.sum(phi, axis=0))
         return jax.tree.map(jnp.add, total, own), None
 
     size = len(y) + pad
@@ -258,7 +272,7 @@ def _add_up(program: Program, output: str, learnt: Learnt, inducing: list[Any], 
     cut = lambda a: a.reshape(blocks, -1, *a.shape[1:])  # noqa: E731
     padded = jnp.pad(points, ((0, pad), (0, 0)), mode="edge"), jnp.pad(y, (0, pad)), jnp.pad(seen, (0, pad))
     nothing, vector = jnp.zeros((), y.dtype), jnp.zeros(len(features), y.dtype)
-    empty = Sums(nothing, nothing, nothing, jnp.zeros((len(features), len(features)), y.dtype), vector, vector)
+    empty = Sums(nothing, centre, nothing, nothing, jnp.zeros((len(features), len(features)), y.dtype), vector, vector)
     return jax.lax.scan(part, empty, tuple(map(cut, padded)))[0]
 
 
@@ -276,7 +290,7 @@ def _bound(
     )
     weights = basis(group.form, arguments, features).weights
     factor = factorise(group, kernel, inducing[0], jitter)[0]
-    rate, middle = slope * jnp.sqrt(kernel.scale[0]) / noise, shift + slope * mean
+    rate, middle = slope * jnp.sqrt(kernel.scale[0]) / noise, shift + slope * mean - sums.centre
     half = solve_triangular(factor, weights[:, None] * sums.among * weights[None, :], lower=True)
     explained = rate**2 * solve_triangular(factor, half.T, lower=True)
     told = rate / noise * solve_triangular(factor, weights * (sums.told - middle * sums.ones), lower=True)

@@ -7,7 +7,7 @@ variance is compared under the kernel that the fit before has found, or that pat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.inducing.featured import featured
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.inducing.start import distinct, kmeans_centres, pivots, unexplained
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.options import Choice, Options, choose_batch
 from gpdsl.inference.plan.planning import LARGEST
 from gpdsl.inference.problem import Found, as_arrays
 from gpdsl.kernels.functionals import Functionals, Values, every_point
@@ -92,12 +92,20 @@ def choose_more(
         goal = 0.5 * loss.slight / loss.nats * seen.left_open(old)
         if choice.summed:
             chosen = seen.waves(most, goal)
+            if seen.left_open(chosen) > goal:  # rows may stand close together, where no wave is so short
+                count = min(_as_points(program, choice, data.rows), len(chosen))
+                chosen = min(chosen, seen.points(count, goal, 1), key=seen.left_open)
         else:
             chosen = seen.points(most, goal, 2 * len(old))
             chosen = (seen.features(chosen, goal) if times == 1.0 else None) or chosen
-        found.append(chosen if len(chosen) > len(old) else old)
+        found.append(chosen if len(chosen) > len(old) or type(chosen) is not type(old) else old)
     more = any(new is not old for new, old in zip(found, result.inducing, strict=True))
     return found if more else None
+
+
+def _as_points(program: Program, choice: Choice, rows: int) -> int:
+    """Most points where features let rows be summed up: fewer, but where the rows are."""
+    return affordable(program, replace(choice, features="", batch=choose_batch(rows, 0)[0]), rows)
 
 
 def _rounded(program: Program) -> Program:

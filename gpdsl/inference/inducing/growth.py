@@ -235,7 +235,8 @@ def _next(
     chosen = choose_more(unbent, data, options, best, loss, times)
     if chosen is None:
         return None
-    written = waves_of(chosen) if choice.summed else None
+    written = (waves_of(chosen) or None) if choice.summed else None
+    there = unbent if choice.summed and written is None else there  # waves that were too long have taken all for noise
     return _Begin(there, replace(options, posterior=choice.posterior, inducing=written), chosen)
 
 

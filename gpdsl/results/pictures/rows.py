@@ -14,6 +14,8 @@ from gpdsl.data import Data
 from gpdsl.data.times import as_data
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.functionals import every_point
+from gpdsl.kernels.interdomain import PATCHES
+from gpdsl.language.inducing import EVERYWHERE, read_features
 from gpdsl.language.model import reads_of
 from gpdsl.results.fit import Fit
 from gpdsl.results.pictures.style import element, plain
@@ -204,7 +206,8 @@ def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:
         bound = data if isinstance(data, Data) else fit.bind(data, None, outputs=False)
         return Seen(fit, bound.inputs, bound, tuple(names))
     declared, groups = fit.program.declarations.inputs, fit.program.groups
-    if not fit.inducing or fit.choice.of(groups[0].names[0]).features:
+    parts = read_features(fit.choice.of(groups[0].names[0]).features) or ()
+    if not fit.inducing or any(part.family in (*EVERYWHERE, PATCHES) for part in parts):
         raise GpdslError("the posterior does not say where the rows were: pass data=... to plot")
     names = groups[0].inputs
     others = [name for name in declared if name not in names]
