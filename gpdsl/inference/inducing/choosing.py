@@ -135,10 +135,15 @@ class _Seen:
         """Points chosen greedily, or centres, whichever leave less open."""
         order = pivots(self.program, self.group, self.some, most, self.dtype)
         wanted = int(np.searchsorted(-order.open, -goal / order.prior)) + 1
-        count = min(max(wanted, least), most, len(order.chosen))
-        found = [Values(self.some[order.chosen[:count]])]  # type: ignore[arg-type]
-        if count < len(self.some):
-            found.append(Values(kmeans_centres(self.every, count, self.rng)))  # type: ignore[arg-type]
+        count = min(max(wanted, least), most, len(self.some))
+        greedy = self.some[order.chosen[:count]]
+        if len(greedy) < min(count, 0.5 * LEAST_TIMES * least) and count < len(
+            self.some
+        ):  # the kernel is bent after all
+            return Values(kmeans_centres(self.every, count, self.rng))  # type: ignore[arg-type]
+        found = [Values(greedy)]  # type: ignore[arg-type]
+        if len(greedy) < len(self.some):
+            found.append(Values(kmeans_centres(self.every, len(greedy), self.rng)))  # type: ignore[arg-type]
         return min(found, key=self.left_open)
 
     def features(self, points: Functionals, goal: float) -> Functionals | None:
