@@ -137,9 +137,10 @@ class _Seen:
         wanted = int(np.searchsorted(-order.open, -goal / order.prior)) + 1
         count = min(max(wanted, least), most, len(self.some))
         greedy = self.some[order.chosen[:count]]
-        if len(greedy) < min(count, 0.5 * LEAST_TIMES * least) and count < len(
+        few = min(count, 0.5 * LEAST_TIMES * least)
+        if len(greedy) < few and count < len(
             self.some
-        ):  # the kernel is bent after all
+        ):  # they determine all rows, and much is lost: the kernel is bent
             return Values(kmeans_centres(self.every, count, self.rng))  # type: ignore[arg-type]
         found = [Values(greedy)]  # type: ignore[arg-type]
         if len(greedy) < len(self.some):

@@ -242,7 +242,7 @@ class Choice:
     @property
     def summed(self) -> bool:
         """Whether all rows are summed up once, where nobody has asked for an optimiser."""
-        return self.optimizer == "lbfgs" and bool(self.features)
+        return self.optimizer == "lbfgs" and self.posterior == "full" and bool(self.features)
 
     def of(self, latent: str) -> Choice:
         """The choice as it is for one latent."""
