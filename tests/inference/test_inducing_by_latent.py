@@ -330,7 +330,7 @@ def test_layers_have_numbers_of_their_own() -> None:
         model.fit(known, start=fit, inducing={"f": 12}, steps=3)
     fewer = model.fit(known, inducing={"h": 9, "f": 5}, steps=5)  # than below
     assert [len(each) for each in fewer.inducing] == [9, 5]
-    with pytest.raises(GpdslError, match=r"inducing f = eigen\(9\): latents that are functions of `h` have"):
+    with pytest.raises(GpdslError, match=r"inducing f = eigen\(9\): `f` is a function of `h`"):
         model.fit(known, inducing={"f": "eigen(9)"})
 
 
