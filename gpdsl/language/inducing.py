@@ -36,6 +36,9 @@ PLACED = ("points", "slopes", "patches")
 EVERYWHERE = ("spherical",)
 """Those that are the same wherever the rows are."""
 
+BOUNDLESS = (*PLACED, *EVERYWHERE)
+"""Those that have no bounds."""
+
 
 def check_features_name(name: str, meaning: str) -> None:
     """Raise GpdslError for a name that inducing features cannot have, and for a meaning that is no text."""

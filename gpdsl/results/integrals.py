@@ -88,11 +88,9 @@ def expected(
         return fine_quadrature.fine_integral(integral)[0], None
     if one:
         return fine_quadrature.quick_integral(integral) if steep else (fine_quadrature.even_integral(integral), None)
-    values, right = (
-        (fine_quadrature.fine_of_two(integral, RULES[:2])[0], None)
-        if fine
-        else fine_quadrature.quick_of_two(integral, RULES[:2])
-    )
+    if fine:
+        return fine_quadrature.fine_of_two(integral, RULES[:2])[0][0], None
+    values, right = fine_quadrature.quick_of_two(integral, RULES[:2])
     return values[0], right
 
 

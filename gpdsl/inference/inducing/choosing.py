@@ -137,10 +137,8 @@ class _Seen:
         wanted = int(np.searchsorted(-order.open, -goal / order.prior)) + 1
         count = min(max(wanted, least), most, len(self.some))
         greedy = self.some[order.chosen[:count]]
-        few = min(count, 0.5 * LEAST_TIMES * least)
-        if len(greedy) < few and count < len(
-            self.some
-        ):  # they determine all rows, and much is lost: the kernel is bent
+        # where fewer determine all rows, and much is lost all the same, the kernel is bent
+        if len(greedy) < min(count, 0.5 * LEAST_TIMES * least) and count < len(self.some):
             return Values(kmeans_centres(self.every, count, self.rng))  # type: ignore[arg-type]
         found = [Values(greedy)]  # type: ignore[arg-type]
         if len(greedy) < len(self.some):
@@ -152,27 +150,30 @@ class _Seen:
         most = self.sized("eigen", len(points))
         if most is None or self.left_open(most) > CLEARLY * self.left_open(points):
             return None
-        fewer = (self.sized("eigen", int(share * len(points))) for share in STEPS)
-        return next((each for each in fewer if each is not None and self.left_open(each) <= goal), most)
+        return self.fewest("eigen", len(points), goal, most)
 
     def waves(self, most: int, goal: float) -> Functionals:
         """Fourier features that reach the goal, or as many as there may be."""
-        found = [each for share in (*STEPS, 1.0) if (each := self.sized("fourier", int(share * most))) is not None]
-        return next((each for each in found[:-1] if self.left_open(each) <= goal), found[-1])
+        every = self.sized("fourier", most)
+        assert every is not None  # a fit with some has gone before
+        return self.fewest("fourier", most, goal, every)
+
+    def fewest(self, family: str, most: int, goal: float, every: Functionals) -> Functionals:
+        """A share of the features that reaches the goal, or `every` one of them."""
+        fewer = (self.sized(family, int(share * most)) for share in STEPS)
+        return next((each for each in fewer if each is not None and self.left_open(each) <= goal), every)
 
     def sized(self, family: str, size: int) -> Functionals | None:
         """Features of a family, at most so many; None where the kernel has none that are so few."""
         centres, count = partial(kmeans_centres, rng=self.rng), size
         while count:
+            written = f"{family}({count})"
             try:
-                found = featured(
-                    self.program, self.group, f"{family}({count})", self.data, self.every, centres, self.rng
-                )
+                found = featured(self.program, self.group, written, self.data, self.every, centres, self.rng)
             except GpdslError:
                 return None
             if len(found) <= size:
                 return found
-            count = min(
-                count - 1, int(size ** (math.log(count) / math.log(len(found))))
-            )  # kernels side by side, or products
+            power = math.log(count) / math.log(len(found))  # of kernels side by side, or products
+            count = min(count - 1, int(size**power))
         return None

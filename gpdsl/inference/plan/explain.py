@@ -16,7 +16,7 @@ from gpdsl.inference.posteriors.family import Full, Linear, size
 from gpdsl.inference.posteriors.free_posterior import is_free
 from gpdsl.kernels.form import describe
 from gpdsl.language import model as m
-from gpdsl.language.inducing import EVERYWHERE, FEATURES, PLACED, read_features
+from gpdsl.language.inducing import BOUNDLESS, FEATURES, read_features
 from gpdsl.language.model import Latent
 from gpdsl.language.options import ENGINES
 from gpdsl.program.groups import Group, columns_of
@@ -64,7 +64,7 @@ def _families(written: str) -> str:
     """The families of features, what they are, and where they are if that was not said."""
     found = []
     for part in read_features(written) or ():
-        open_ones = part.family not in (*PLACED, *EVERYWHERE) and not part.over
+        open_ones = part.family not in BOUNDLESS and not part.over
         found.append(f"{part}, {FEATURES[part.family]}{BOUNDS if open_ones else ''}")
     return "; ".join(found).replace("`", "")
 
@@ -105,7 +105,7 @@ WIDEST = 110
 def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     """The plan for a program and `rows` rows; costs are counted in floating-point operations and bytes per step."""
     d, choice = program.declarations, plan.choice
-    batch = choice.batch or rows
+    batch = choice.visited(rows)
     title = f"plan for {d.name}: {plural(rows, 'row')}"
     if program.sizes:
         title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
@@ -130,7 +130,6 @@ def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
         for observation in program.observations:
             lines += explain_observation(program, observation, choice, options)
     lines += ["", "optimiser", *_optimiser(program, options, plan, rows)]
-    batch = min(batch, choice.inducing) if choice.summed else batch
     flops, memory = cost(program, plan, batch)
     lines += ["", "cost of one evaluation of the bound and its gradient (estimate)"]
     lines.append(f"  {quantity(flops, 'flop')}, {quantity(memory, 'B')} of working memory in {options.dtype}")

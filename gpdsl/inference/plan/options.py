@@ -244,6 +244,11 @@ class Choice:
         """Whether all rows are summed up once, where nobody has asked for an optimiser."""
         return self.optimizer == "lbfgs" and self.posterior == "full" and bool(self.features)
 
+    def visited(self, rows: int) -> int:
+        """Rows of one evaluation, of so many in all: where these are summed up it costs as much as of as many rows as
+        there are features."""
+        return min(rows, self.inducing) if self.summed else self.batch or rows
+
     def of(self, latent: str) -> Choice:
         """The choice as it is for one latent."""
         if latent not in self.own:

@@ -103,17 +103,17 @@ def _inducing_of(
 ) -> tuple[Choice, list[Functionals]]:
     """The inducing points of the fit to start from, unless it has none or another number of them was asked for."""
     if start.onto is not None:
-        return having(choice, program, start.onto), list(start.onto)
+        return _having(choice, program, start.onto), list(start.onto)
     if choice.own:
         return _kept_by_name(start, program, choice, inducing, options)
     known = None if choice.dense or start.dense else start.inducing_for(program)
     if known is None or (options.inducing is not None and any(len(z) != options.inducing for z in known)):
         return choice, inducing
     reasons = {**choice.reasons, "inducing": "as in the fit it starts from"}
-    return having(replace(choice, reasons=reasons), program, known), known
+    return _having(replace(choice, reasons=reasons), program, known), known
 
 
-def having(choice: Choice, program: Program, inducing: Sequence[Functionals]) -> Choice:
+def _having(choice: Choice, program: Program, inducing: Sequence[Functionals]) -> Choice:
     """The choice with inducing variables that are known already: how many, and as which features they are written."""
     pairs = [(z, g) for z, g in zip(inducing, program.groups, strict=True) if not g.per_row]
     choice = replace(choice, inducing=max(map(len, inducing)))

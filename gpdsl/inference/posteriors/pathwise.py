@@ -40,7 +40,7 @@ from gpdsl.kernels.functionals import (
 )
 from gpdsl.kernels.numerics import solve_lower
 from gpdsl.kernels.waves import unsuited, waves
-from gpdsl.language.inducing import EVERYWHERE, PLACED
+from gpdsl.language.inducing import BOUNDLESS
 from gpdsl.lowering.table import cosine
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import functionals_at
@@ -53,9 +53,6 @@ WAVES = 1024
 
 AT_ONCE = 2**21
 """Values of waves that are held at a time: 16 MB."""
-
-UNSEEN = (*EVERYWHERE, *PLACED)
-"""Families of features that lie between no corners."""
 
 ROUNDING = 8.0
 """Jitters that a difference of covariances gets."""
@@ -72,7 +69,7 @@ def refuse_unsuited(program: Program, inducing: Sequence[Functionals] = ()) -> N
             why: str | None = "it has a value of its own in each row"
         elif group.points:
             why = "it is a field, with its points alone"
-        elif at is not None and any(part.family in UNSEEN for part in _coefficients(at)):
+        elif at is not None and any(part.family in BOUNDLESS for part in _coefficients(at)):
             why = "draws are known by their values, which its inducing features are not"
         else:
             why = unsuited(group.form, columns_of(group, program.translator))

@@ -125,9 +125,7 @@ PROGRAMS = 0.5
 
 def evaluation(fit: Fit) -> float:
     """Seconds of the evidence, or its bound, and its gradient at all rows of a step, about."""
-    rows = fit.choice.batch or fit.rows
-    rows = min(rows, fit.choice.inducing) if fit.choice.summed else rows  # all of them are summed up once
-    return fit.at_rows.multiplications(rows) / SPEED
+    return fit.at_rows.multiplications(fit.choice.visited(fit.rows)) / SPEED
 
 
 def affordable(fit: Fit) -> float:
