@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NO_MEAN = 1e-12
 """Of a standard deviation: what is left of a mean that is 0."""
+TELLING = 10.0
+"""Times the nats that inducing points lose, about, up to which a certain bound of them tells anything."""
 SHOWN = 8
 
 SAID = ("note", "inducing points")
@@ -195,12 +197,12 @@ def _posterior(fit: Fit) -> str:
 
 def _lost(fit: Fit) -> str:
     """What inducing points lose."""
-    most = None if fit.inducing_loss_bounds is None else fit.inducing_loss_bounds[1]
-    certain = "" if most is None else f"; at most {most:,.2g} at the fit's parameters"
     assert fit.inducing_loss is not None
     if fit.choice.exact:
         return "none: any affordable number of them would lose much, so the evidence is exact"
-    loss = Loss(fit.inducing_loss, fit.rows)
+    loss, most = Loss(fit.inducing_loss, fit.rows), (fit.inducing_loss_bounds or (0.0, np.inf))[1]
+    tells = most <= max(TELLING * loss.nats, loss.slight)
+    certain = f"; at most {most:,.2g} at the fit's parameters" if tells else ""
     if loss.much:
         return too_few(fit) + certain
     told = counts_bending(fit.options, fit.choice, fit.message) or not fit.program.parameters.initial

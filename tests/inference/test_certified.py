@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,10 @@ def test_the_evidence_lies_between_the_bounds(rng: np.random.Generator, inducing
     assert (least, most) == (0.0, pytest.approx(upper - bound, rel=1e-3))
     assert 0 <= evidence - bound <= most
     assert fit.inducing_loss is not None and 0 < fit.inducing_loss <= most
-    assert f"at most {most:,.2g} at the fit's parameters" in fit.summary()
+    assert (f"at most {most:,.2g} at the fit's parameters" in fit.summary()) == (most <= max(10 * fit.inducing_loss, 1))
+    far = replace(fit, inducing_loss=2.0, inducing_loss_bounds=(0.0, 840.0))
+    assert "lose about 2 nats" in far.summary() and "at most" not in far.summary()
+    assert "at most 18 at" in replace(far, inducing_loss_bounds=(0.0, 18.0)).summary()
     fit.save(tmp_path / "fit.gpfit")
     assert gpdsl.load_fit(tmp_path / "fit.gpfit").inducing_loss_bounds == fit.inducing_loss_bounds
 

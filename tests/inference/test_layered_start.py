@@ -18,8 +18,9 @@ import gpdsl
 from gpdsl.inference.inducing import growth
 from gpdsl.inference.layered import planning, settled
 from gpdsl.inference.layered.propagation import Expected, Layers
-from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, passing_on, start_layers
+from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, may_be_none, passing_on, start_layers
 from gpdsl.inference.posteriors.features import factorise, sparse_features
+from gpdsl.inference.problem import Result
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import make_rows
@@ -274,6 +275,19 @@ def test_what_a_callback_raises_while_one_layer_is_looked_at_is_the_callers(
     with pytest.raises(kind, match="enough") as caught:
         gpdsl.compile(SHARP).fit(sharp, progress=False, callback=stop)
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_one_layer_ahead_of_layers_that_cannot_be_none_is_no_doubt(sharp: dict[str, np.ndarray]) -> None:
+    """A fixed variance, or a constant mean, costs what it costs: no further steps would change that."""
+    learnt, fixed = (gpdsl.compile(SHARP), gpdsl.compile(SHARP.replace("s * RBF(1)", "0.5 * RBF(1)")))
+    constant = gpdsl.compile(SHARP.replace("GP(x, s", "GP(0, s"))
+    programs = [prepare(each, sharp, {}, {})[0] for each in (learnt, fixed, constant)]
+    assert [may_be_none(each) for each in programs] == [True, False, False]
+    result = Result({}, [], [], np.ones(1), -20.0, 0.0, "converged")
+    for none, ahead in ((True, 10.0), (False, 10.0), (False, 0.5)):
+        (told, *_) = settled._told_of_one((result, None, None, 0.0), -20.0 + ahead, 80, none)
+        assert bool(told.notes) == none
+        assert ("10 nats higher" in told.message) == (ahead > 1 and not none)
 
 
 @pytest.mark.slow

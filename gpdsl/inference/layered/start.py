@@ -284,6 +284,15 @@ def passing_on(program: Program) -> Program:
     return at_values(program, values)
 
 
+def may_be_none(program: Program) -> bool:
+    """Whether parameters may make all inner layers none: they pass their arguments on, with no variance to speak of."""
+    narrow = passing_on(program)
+    values = as_arrays({**narrow.parameters.held, **narrow.parameters.initial}, float)
+    inner = [group for group in narrow.groups if program.inner & set(group.names)]
+    passing = all(_reads_arguments(member.latent) for group in inner for member in group.members)
+    return passing and all(np.max(_scale(narrow, group, values)) <= NARROWEST for group in inner)
+
+
 def _narrowing(program: Program, group: Group, values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """A parameter at which the variances that it scales are tiny; as it is where it scales none that is wide."""
     every = as_arrays({**program.parameters.held, **values}, float)

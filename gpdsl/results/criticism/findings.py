@@ -36,7 +36,16 @@ from gpdsl.results.criticism.importance import importance, kept_from, price_of_d
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import correlation, flexibility, one_gaussian, price_of_one, reach, symmetry
+from gpdsl.results.criticism.structure import (
+    correlation,
+    flexibility,
+    learn_noise,
+    one_gaussian,
+    price_of_one,
+    reach,
+    spreading,
+    symmetry,
+)
 from gpdsl.results.criticism.through_layers import rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import randomised
@@ -156,13 +165,14 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         )
     else:
         yield Finding("rows left out", share, False, said)
-    worth = drawn.itself - drawn.without
+    worth, first = drawn.itself - drawn.without, learn_noise(fit.program)
+    instead = spreading(fit.program) or (f"{first}give it a prior" if first else "give the noise a prior")
     yield Finding(
         "effective parameters",
         float(np.sum(worth)),
         float(np.mean(worth)) > 1,
         f"a row's own value is worth {np.mean(worth):.2g} nats to what is said of it, on average",
-        "the fit follows the noise of single rows: learn the noise, or give it a prior",
+        f"the fit follows the noise of single rows: {instead}; or a length-scale is too short",
     )
     if drawn.lost.any() and fit.options.importance == 1 and fit.options.beta == 1:
         each = float(np.mean(drawn.lost))
@@ -178,10 +188,12 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (known.ndim - 1)), known.shape)
         low, high = np.where(weighed, drawn.places[name], drawn.of_all[name])
         if known.any():
-            yield _of_both(name, randomised(low, high, known, 0)[known], weighed[known])
+            yield _of_both(name, randomised(low, high, known, 0)[known], weighed[known], first)
 
 
-def _of_both(name: str, places: Float[np.ndarray, " values"], weighed: Bool[np.ndarray, " values"]) -> Finding:
+def _of_both(
+    name: str, places: Float[np.ndarray, " values"], weighed: Bool[np.ndarray, " values"], first: str = ""
+) -> Finding:
     """Of places of values in what is predicted of them by all other rows, where weights tell that (`weighed`), else
     by all, themselves included.
 
@@ -201,7 +213,7 @@ def _of_both(name: str, places: Float[np.ndarray, " values"], weighed: Bool[np.n
         p,
         2 * p < CHANCE,
         f"90% intervals from {by} hold {inside:.0%} of its values, p {p:.2g}",
-        f"predictions are too {words}: learn the noise, take another likelihood, or a latent more",
+        f"predictions are too {words}: {first}take another likelihood, or a latent more",
     )
 
 
@@ -221,6 +233,7 @@ def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
 
 def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
     """Whether values lie evenly in what the other rows predict of them."""
+    first = learn_noise(left.fit.program)
     for name in predictable_outputs(left.fit.program.declarations) if left.left else ():
         places = left.pit(name)
         places = places[np.isfinite(places)]
@@ -233,7 +246,7 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
             p,
             p < CHANCE,
             f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}",
-            f"predictions are too {words}: learn the noise, or take another likelihood or kernel",
+            f"predictions are too {words}: {first}take another likelihood or kernel",
         )
 
 

@@ -131,6 +131,12 @@ class Seen:
         """Whether it has a value at a place, whose likeness to another one a kernel tells."""
         return not (group.per_row or has_white(group.form)) and set(group.inputs) <= self.rows.inputs.keys()
 
+    def above(self, number: int) -> bool:
+        """Whether a group's latents are functions of others, with inducing points where these lead."""
+        group = self.groups[number]
+        latent = set(group.inputs) & self.fit.program.inner and not (group.per_row or has_white(group.form))
+        return bool(latent) and isinstance(self.fit.inducing[number], Values)
+
     @cached_property
     def _places(self) -> list[dict[str, Float[np.ndarray, "n D"]]]:
         """Of each group, the points at which its kernel is looked at, by what they are."""
@@ -141,6 +147,8 @@ class Seen:
                 mixed = self.points(group)
                 mixed = mixed[np.random.default_rng(0).permutation(len(mixed))[: 20 * NEAR]]
                 own |= {"near": _neighbours(mixed), "far": mixed[:NEAR]}
+            elif self.above(number):
+                own["far"] = np.asarray(every_point(fit.inducing[number]), float)[:NEAR]
             if self.plain:
                 own["some"] = self.points(group)[self.some]
             if self.on_host:

@@ -55,7 +55,7 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         inverses = list(seen.inverses())
         yield from _used(seen, sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), "")
         places = np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses])
-        yield _calibrated(places, _along(seen, len(places)))
+        yield _calibrated(places, _along(seen, len(places)), learn_noise(fit.program))
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
@@ -102,12 +102,12 @@ def _along(seen: Seen, values: int) -> tuple[str, Float[np.ndarray, " values"]] 
 
 
 def _calibrated(
-    places: Float[np.ndarray, " values"], along: tuple[str, Float[np.ndarray, " values"]] | None = None
+    places: Float[np.ndarray, " values"], along: tuple[str, Float[np.ndarray, " values"]] | None = None, first: str = ""
 ) -> Finding:
     """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12).
 
     Neighbours `along` an input miss alike where a smooth part was taken for noise: those left out are apart from each
-    other, if anything.
+    other, if anything. What to do begins with `first`.
     """
     if along is not None and len(places) > FEW:
         ordered = places[np.argsort(along[1], kind="stable")]
@@ -134,11 +134,23 @@ def _calibrated(
         + f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails,
         "few values lie far out: look at their rows, or take heavier tails, `StudentT(4, f, s)` in place of Normal"
         if tails and inside >= MOSTLY
-        else _misfit(ranks, inside),
+        else _misfit(ranks, inside, first),
     )
 
 
-def _misfit(ranks: Float[np.ndarray, " values"], inside: float) -> str:
+def learn_noise(program: Program) -> str:
+    """The start of what to do, where the noise of an output has nothing in it that is learnt; else empty."""
+    for each in program.observations:
+        known = {} if each.law is None else each.law.arguments
+        noise = known.get("sd", known.get("scale"))
+        refs = [] if noise is None else [program.translator.references[symbol] for symbol in noise.free_symbols]
+        learnt = any(ref.kind == "latent" or ref.name in program.parameters.initial for ref in refs)
+        if noise is not None and not learnt:
+            return "learn the noise, or "
+    return ""
+
+
+def _misfit(ranks: Float[np.ndarray, " values"], inside: float, first: str) -> str:
     """How values differ from normal ones, and what to do, by two standard errors, or 3 %, of each.
 
     By their places in distribution functions, and the share inside nine tenths.
@@ -146,7 +158,7 @@ def _misfit(ranks: Float[np.ndarray, " values"], inside: float) -> str:
     count, wide = len(ranks), inside - 0.9
     if abs(wide) > max(2.0 * np.sqrt(0.09 / count), 0.03):
         words = "wide" if wide > 0 else "narrow"
-        return f"predictions are too {words}: learn the noise, or take another likelihood or kernel"
+        return f"predictions are too {words}: {first}take another likelihood or kernel"
     if abs(float(np.mean(ranks > 0.5)) - 0.5) > 1.0 / np.sqrt(count):
         return "values are skewed about their predictions: take a skewed likelihood, or one of log(y)"
     if np.mean(np.abs(ranks - 0.5) < 0.25) > 0.5:
@@ -293,14 +305,23 @@ def _correlations(fit: Fit, seen: Seen) -> Float[np.ndarray, "latents latents"] 
 
 
 def reach(fit: Fit, seen: Seen) -> Iterator[Finding]:
-    """How alike a latent is at rows next to each other, and at those far apart: by its kernel, whatever that is."""
+    """How alike a latent is at rows next to each other, and at those far apart: by its kernel, whatever that is.
+
+    Of a function of other latents only whether it is the same wherever these lead, which is where its inducing points
+    are.
+    """
     for number, group in enumerate(seen.groups):
-        if not seen.reaches(group):
+        if seen.reaches(group):
+            yield from _overlooked(fit, group, seen.points(group), seen.data)
+        elif not seen.above(number):
             continue
-        yield from _overlooked(fit, group, seen.points(group), seen.data)
-        near, far = (_correlated(seen.covariances(number, each, each)) for each in ("near", "far"))
+        far = _correlated(seen.covariances(number, "far", "far"))
         for j, name in enumerate(group.names if group.factors > 1 else group.names[:1]):
             which = sum(member.count for member in group.members[:j])
+            if seen.above(number):
+                yield from _constant(name, "its inducing points", float(np.min(far[which])), group.form, fit.program)
+                continue
+            near = _correlated(seen.covariances(number, "near", "near"))
             yield from _reaches(name, near[which], far[which], group.form, fit.program)
 
 
@@ -337,23 +358,33 @@ def _correlated(found: Float[np.ndarray, "factors n n"]) -> Float[np.ndarray, "f
     return found / (sds[:, :, None] * sds[:, None, :])
 
 
+UNIT = "its length-scale may be in another unit than the input, or have gone to an end: start it elsewhere"
+"""What to do where a latent reaches too far, or not far enough."""
+
+
 def _reaches(name: str, near: np.ndarray, far: np.ndarray, form: Form, program: Program) -> Iterator[Finding]:
     most = np.max(np.abs(near - 2 * np.eye(len(near)) * near), axis=1, where=~np.eye(len(near), dtype=bool), initial=0)
     middle, least = float(np.median(most[: max(len(most) // 3, 1)])), float(np.min(far))
     if len(near) < 2:
         return
-    remedy = "its length-scale may be in another unit than the input, or have gone to an end: start it elsewhere"
+    same = list(_constant(name, "all rows", least, form, program)) if len(far) > 1 else []
     if middle < STRANGERS:
         said = f"`{name}` has a correlation of {middle:.2g} with itself at the next row: to it, rows are all unrelated"
         spread = spreading(program)
-        yield Finding("reach of latents", middle, True, said, f"{spread}; or {remedy}" if spread else remedy)
-    elif least > ALIKE and _by_distance(form) and len(far) > 1 and name not in program.inner:
-        said = f"`{name}` is the same at all rows: its correlation between those least alike is {least:.6g}"
-        level = missing_level(program)
-        yield Finding("reach of latents", least, True, said, f"{level}; or {remedy}" if level else remedy)
+        yield Finding("reach of latents", middle, True, said, f"{spread}; or {UNIT}" if spread else UNIT)
+    elif same:
+        yield from same
     else:
         said = f"`{name}` has correlations from {least:.2g} at rows far apart to {middle:.2g} at neighbours"
         yield Finding("reach of latents", middle, False, said)
+
+
+def _constant(name: str, where: str, least: float, form: Form, program: Program) -> Iterator[Finding]:
+    """Where its least correlation says that a latent is one, unless others are functions of it."""
+    if least > ALIKE and _by_distance(form) and name not in program.inner:
+        said = f"`{name}` is the same at {where}: its correlation between those least alike is {least:.6g}"
+        level = missing_level(program)
+        yield Finding("reach of latents", least, True, said, f"{level}; or {UNIT}" if level else UNIT)
 
 
 def _by_distance(form: Form) -> bool:

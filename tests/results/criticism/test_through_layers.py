@@ -14,8 +14,10 @@ from gpdsl.errors import GpdslError
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.finding import Inspected
 from gpdsl.results.criticism.findings import _of_both
+from gpdsl.results.criticism.structure import learn_noise
 from gpdsl.results.criticism.through_layers import Variables, _without, drawn_densities
 from gpdsl.results.fit import Fit
+from gpdsl.results.fitting import prepare
 
 TEXT = """model m "M"
 input x : real
@@ -53,6 +55,23 @@ def test_layers_that_change_nothing_leave_rows_out_as_one_does(layers: tuple[str
     assert known.of_itself.sum() - known.elpd > 3  # of which rows left out are to be told apart
     if sd == 0.4:  # else a variance over draws is none
         assert fit.waic(DATA).elpd == pytest.approx(exact.waic(DATA).elpd, abs=0.3)
+
+
+def test_a_last_layer_that_is_a_constant_is_named() -> None:
+    """Of the layer below it is only known where it leads, which is where the inducing points are."""
+    flat, curved = (_fit(*INNER[:2], kernel, steps=6).diagnose() for kernel in ("RBF(2000)", "RBF(ell)"))
+    (found,) = (each for each in flat.doubtful if each.name == "reach of latents")
+    assert found.said.startswith("`f` is the same at its inducing points") and found.number > 0.9995
+    assert not any(each.name == "reach of latents" for each in curved.doubtful)
+
+
+def test_only_noise_that_is_fixed_is_to_be_learnt() -> None:
+    text = TEXT.format(first="param s : positive = 1", arguments="x", kernel="RBF(ell)", sd="{sd}")
+    asked = {"0.4": (), "2 * s": (), "3 * s": ("s",), "exp(f)": ()}
+    programs = [
+        prepare(gpdsl.compile(text.format(sd=sd)), DATA, {}, {"fixed": list(fixed)})[0] for sd, fixed in asked.items()
+    ]
+    assert [bool(learn_noise(program)) for program in programs] == [True, False, True, False]
 
 
 def test_sites_that_cannot_be_taken_out_leave_rows_to_draws() -> None:
