@@ -191,7 +191,8 @@ def test_a_search_begins_again_and_says_where_it_ended_higher(monkeypatch: pytes
     fit = gpdsl.compile(text).fit({"x": x, "y": np.sign(np.sin(40 * x)) * (1 + x)}, progress=False, diagnose="no")
     ((best, before, told, after),) = heard
     assert told == best and before is after
-    assert fit.history[-1][0] == 50 and fit.elbo >= best - 1e-6
+    assert fit.history[-1][0] >= 40 and fit.elbo >= best - 1e-6
+    assert fit.history[-1][1] == pytest.approx(fit.elbo, abs=1.0)  # a mean of its last steps
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ variance is compared under the kernel that the fit before has found, or that pat
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -70,25 +71,30 @@ def affordable(program: Program, choice: Choice, rows: int, times: float = 1.0) 
 
 
 def choose_more(
-    program: Program, data: Data, options: Options, best: Found, loss: Loss, times: float
+    kernels: Sequence[Program], data: Data, options: Options, best: Found, loss: Loss, times: float
 ) -> list[Functionals] | None:
     """As many of each group as make the loss slight, at least twice as many as there are, within so many budgets.
 
-    None where no group has more to give. Features only within one budget: layers go on from points.
+    Of each group under the program whose kernel asks for most: patches of neighbours see what too few points have taken
+    for noise, and the fit what rows have in common that are far from each other. None where no group has more to give.
+    Features only within one budget: layers go on from points.
     """
     result, _, choice, _ = best
+    program = kernels[0]
     now = max(len(z) for group, z in zip(program.groups, result.inducing, strict=True) if not group.per_row)
     most = int(min(affordable(program, choice, data.rows, times), MOST_TIMES * now, data.rows))
     if most < LEAST_TIMES * now:
         return None
-    program = training(_rounded(program), dense=False)
+    programs = [training(_rounded(each), dense=False) for each in kernels]
     rows, rng, found = make_rows(program, data), np.random.default_rng(options.seed), []
-    for group, old in zip(program.groups, result.inducing, strict=True):
+    for group, old in zip(programs[0].groups, result.inducing, strict=True):
         if group.per_row:
             found.append(old)
             continue
         every = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)))
-        seen = _Seen(program, group, data, every, distinct(every, LOOKED_AT), options.dtype, rng)
+        some = distinct(every, LOOKED_AT)
+        both = [_Seen(each, group, data, every, some, options.dtype, rng) for each in programs]
+        seen = max(both, key=lambda each: each.left_open(old))
         goal = 0.5 * loss.slight / loss.nats * seen.left_open(old)
         if choice.summed:
             chosen = seen.waves(most, goal)

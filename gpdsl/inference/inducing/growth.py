@@ -232,7 +232,7 @@ def _next(
     dense = replace(options, inducing=0, batch=None)
     if data.rows <= EXACT_ROWS and options.batch is None and plan_exact(there, data, dense) is not None:
         return _Begin(there, dense, None)
-    chosen = choose_more(unbent, data, options, best, loss, times)
+    chosen = choose_more((unbent, there), data, options, best, loss, times)
     if chosen is None:
         return None
     written = (waves_of(chosen) or None) if choice.summed else None

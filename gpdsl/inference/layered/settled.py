@@ -238,6 +238,9 @@ def _values(program: Program, data: Data, options: Options) -> Mapping[str, np.n
 CYCLES = 3
 """Cycles at most: one is to find where to go, the second to see whether there is more, the third to take it."""
 
+TRIED = 2
+"""Cycles of each beginning, where there are two, before it is seen which leads on."""
+
 FEWEST = 3
 """Bounds that tell whether it has settled: of the start, and of two cycles at least."""
 
@@ -265,45 +268,57 @@ class SettledSearch(LayeredSearch):
 
     def __init__(self, problem: Problem, start: Groups) -> None:
         super().__init__(problem, start)
+        self.limit = problem.choice.steps
         self.ends: list[tuple[float, Place]] = []
         """The bound where it starts and at the end of every cycle, by the same samples, and the place."""
 
     def run(self) -> str:
-        """Cycle after cycle, until one gains next to nothing, or all steps are done."""
-        steps = self.problem.choice.steps
-        self.ends = [self._end()]
-        while self.done < steps:
-            self.begun, self.length = self.done, self._cycle()
-            message = self._until(self.done + self.length)
+        """Cycle after cycle, until one gains next to nothing, or all steps are done.
+
+        Without samples two cycles, as many steps from the start once more, and on from the better end: variables of
+        rows that a last layer at its best holds where they began find other places beside one that follows slowly at
+        first, by tens of nats better or worse.
+        """
+        choice, options = self.problem.choice, self.problem.options
+        self.ends, length = [self._end()], choice.steps if options.steps else -(-choice.steps // CYCLES)
+        if choice.samples or options.steps:
+            return self._cycles(choice.steps, length)
+        self.problem.monitor.steps = self.limit = (2 * TRIED + CYCLES) * length
+        message = self._cycles(TRIED * length, length)
+        first, (self.point, self.last, self.memory) = self._best(), self.ends[0][1]
+        for self.slow in (True, False):
+            ended = self._part(length)
+            if ended != ALL_DONE:
+                return ended
+        self._arrive()
+        if self._best() is not first or message == ALL_DONE:
+            return self._cycles(self.limit, length)
+        self.problem.monitor.report(self.done, max(value for value, _ in self.ends))  # back where the others ended
+        return message
+
+    def _cycles(self, end: int, length: int) -> str:
+        """Cycles from the best place, up to so many steps in all, until one gains next to nothing."""
+        while self.done < end:
+            message = self._part(min(length, end - self.done))
             if message != ALL_DONE:
                 return message
-            before = max(value for value, _ in self.ends)
-            self.ends.append(self._end())
-            self.point, self.last, self.memory = self._best()
-            self.gain = self.ends[-1][0] - before
+            self._arrive()
             if self.gain <= self.slight and len(self.ends) >= FEWEST:
                 few = plural(self.slight, "nat", ".2g")
-                return self._again() or f"converged: {self.length} more steps have raised the bound by less than {few}"
-        return self._again() or ALL_DONE
+                return f"converged: {self.length} more steps have raised the bound by less than {few}"
+        return ALL_DONE
 
-    def _again(self) -> str:
-        """Without samples, from the start once more with a last layer that follows slowly, and then wholly.
+    def _part(self, length: int) -> str:
+        """So many steps, whose lengths fall to almost nothing."""
+        self.begun, self.length = self.done, length
+        return self._until(self.done + length)
 
-        Variables of rows that a last layer at its best holds where they began find other places so, by tens of nats
-        better or worse: the better end is kept. What it was stopped by, if anything.
-        """
-        if self.problem.choice.samples or self.problem.options.steps:
-            return ""
-        length, self.problem.monitor.steps = self.length, self.done + 2 * self.length
-        self.point, self.last, self.memory = self.ends[0][1]
-        for self.slow in (True, False):
-            self.begun, self.length = self.done, length
-            message = self._until(self.done + length)
-            if message != ALL_DONE:
-                return message
+    def _arrive(self) -> None:
+        """Note the bound and the place at the end of some steps, and go to the best of all."""
+        before = max(value for value, _ in self.ends)
         self.ends.append(self._end())
+        self.gain = self.ends[-1][0] - before
         self.point, self.last, self.memory = self._best()
-        return ""
 
     def finish(self) -> Result:
         """The best end of a cycle, or where it is, whichever has the higher bound."""
@@ -324,18 +339,12 @@ class SettledSearch(LayeredSearch):
     def _best(self) -> Place:
         return max(self.ends, key=lambda end: end[0])[1]
 
-    def _cycle(self) -> int:
-        """Steps of the next cycle."""
-        steps = self.problem.choice.steps
-        return min(steps if self.problem.options.steps else -(-steps // CYCLES), steps - self.done)
-
     def _notes(self) -> tuple[str, ...]:
         """A note where the last cycle of all has gained more than a little."""
-        steps = self.problem.choice.steps
-        if self.done < steps or len(self.ends) < FEWEST or self.gain <= self.slight:
+        if self.done < self.limit or len(self.ends) < FEWEST or self.gain <= self.slight:
             return ()
         gain = plural(self.gain, "nat", ".2g")
-        return (rises(f"the last {self.length} of {steps} steps have raised it by {gain}", steps),)
+        return (rises(f"the last {self.length} of {self.done} steps have raised it by {gain}", self.done),)
 
     def _lengths(self, steps: np.ndarray) -> Float[np.ndarray, "steps 2"]:
         """How far Adam goes, and the last layer: less in the end, where it would follow the noise of single passes."""
