@@ -2,7 +2,7 @@
 
 Each case is drawn from its prior, fitted for a few steps with the same seed on the CPU and on the device, in float64
 and on the device in float32, predicted with, and drawn from. In float64 both have the same bound and means but for
-rounding; where they have not, or a fit fails, the case FAILS and the status is 1.
+rounding, or what the CPU itself makes of it; where they have not, or a fit fails, the case FAILS and the status is 1.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ LIMIT = float(os.environ.get("GPDSL_LIMIT", "200"))
 
 TOLERANCE = 1e-5
 """Largest difference in float64: of the bound relative to it or to one nat a row, of means in their spread."""
+
+MAGNIFIED = 10.0
+"""Times as far from the CPU as the CPU is from itself on data that differ in the thirteenth digit, at most."""
 
 PRIORS = NORMAL.replace("positive = 1", "positive = 1 ~ LogNormal(0, 1)").replace("0.3", "0.3 ~ HalfNormal(1)")
 OPAQUE = NORMAL.replace("latent f", "external slow(f: real) -> real\nlatent f").replace("Normal(f", "Normal(slow(f)")
@@ -167,8 +170,19 @@ def _one(name: str) -> None:
     bound, means = _off(reference, same, len(data))
     rough = _off(reference, coarse, len(data))
     holds = max(bound, means) <= (TOLERANCE if case.exactly else 0.05) and np.isfinite(coarse[0])
+    if not holds and np.isfinite(coarse[0]):  # searches and chains may magnify what is in the last digits
+        by_rounding = _off(reference, _fit(model, _rounded(data), case, "cpu", "float64")[0], len(data))
+        holds = bound <= MAGNIFIED * by_rounding[0] and means <= MAGNIFIED * by_rounding[1]
     figures = [bound, means, abs(coarse[0] - reference[0]), rough[1], host_seconds, seconds]
     print(json.dumps(["yes" if holds else "NO", *map(float, figures), ""]))
+
+
+def _rounded(data: Any) -> dict[str, Any]:
+    """Real numbers that differ in the thirteenth digit."""
+    rng = np.random.default_rng(0)
+    columns = {name: np.asarray(values) for name, values in data.items()}
+    off = {name: 1e-13 * rng.normal(size=each.shape) for name, each in columns.items() if each.dtype.kind == "f"}
+    return {name: each * (1 + off[name]) if name in off else each for name, each in columns.items()}
 
 
 def _fit(model: gpdsl.Model, data: Any, case: Case, device: str, dtype: str) -> tuple[tuple[float, Any], float]:
