@@ -164,11 +164,11 @@ def backend_of(name: str, executor: object, workers: int | None) -> jobs.Backend
     match executor:
         case None:
             return _threads(workers) if workers and workers > 1 else Here()
-        case "threads":
+        case str("threads"):
             return _threads(count)
-        case "processes":
+        case str("processes"):
             return Processes(count)
-        case "dask":
+        case str("dask"):
             return _dask(name, None, count)
         case str() if "://" in executor:
             return _dask(name, executor, workers)

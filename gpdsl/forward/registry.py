@@ -62,7 +62,7 @@ def policy_of(name: str, given: object) -> Policy:
     match given:
         case Policy():
             return given
-        case "raise" | "penalise":
+        case str("raise" | "penalise"):
             return Policy(0, given)
     raise errors.ForwardModelError(errors.UnknownPolicy(name, repr(given)))
 

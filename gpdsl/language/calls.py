@@ -129,12 +129,14 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number", lambda given: isinstance(given, Integral) and not isinstance(given, bool)),
     "float": ("a number", lambda given: isinstance(given, Real) and not isinstance(given, bool)),
     "Mapping": ("a dictionary", lambda given: isinstance(given, Mapping)),
+    "Iterable[str]": ("a list of texts", lambda given: _is_list(given) and all(isinstance(e, str) for e in given)),
     "Sequence[str]": ("a list of texts", lambda given: _is_list(given) and all(isinstance(e, str) for e in given)),
     "Sequence[float]": ("a list of numbers", lambda given: _is_list(given) and all(isinstance(e, Real) for e in given)),
     "Externals": ("a dictionary of functions", lambda given: isinstance(given, Mapping)),
     "Path": ("the path of a file", lambda given: isinstance(given, str | PathLike)),
     "PathLike": ("the path of a file", lambda given: isinstance(given, str | PathLike)),
     "Callable": ("a function", callable),
+    "Data": ("rows, as of `fit.bind(data, None, outputs=True)`", lambda given: type(given).__name__ == "Data"),
     "Fit": ("a fit, as of `model.fit(data)`", lambda given: type(given).__name__ == "Fit"),
     "Model": ("a model, as of `gpdsl.load(path)`", lambda given: type(given).__name__ == "Model"),
     "None": ("None", lambda given: given is None),
@@ -158,6 +160,8 @@ def _mistaken(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
         if single and value is not parameter.default and not any(right(value) for _, right in kinds):
             words = " or ".join(dict.fromkeys(word for word, _ in kinds if word != "None"))
             return f"`{name}`: expected {words}, got {quoted(repr(value))[:60]}"
+        if isinstance(value, Mapping) and (odd := [key for key in value if not isinstance(key, str)]):
+            return f"`{name}`: expected a dictionary whose keys are texts, got the key {quoted(repr(odd[0]))[:60]}"
     return ""
 
 

@@ -44,7 +44,7 @@ def probabilities_of(name: str, probabilities: float | Sequence[float]) -> np.nd
     """Those of the quantiles that are asked for, at least one. Raises GpdslError where there is no such quantile."""
     try:
         several = np.atleast_1d(np.asarray(probabilities, dtype=float))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         several = np.array([np.nan])
     if several.ndim > 1 or not (several.size and np.all((several > 0) & (several < 1))):
         raise GpdslError(f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -237,3 +237,48 @@ def test_averages_over_parameters_refuse_what_others_do() -> None:
     ):
         with pytest.raises(gpdsl.GpdslError, match=said):
             call()
+
+
+class Pairs(Mapping[Any, Any]):
+    """A table whose keys may be anything, as a caller's own may."""
+
+    def __init__(self, *pairs: tuple[Any, Any]) -> None:
+        self.pairs = pairs
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(key for key, _ in self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return next(value for other, value in self.pairs if other == key)
+
+
+def test_rows_left_out_registrations_and_keys_are_told_as_all_else() -> None:
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n")
+    data = {"x": np.arange(6.0), "y": np.sin(np.arange(6.0))}
+    fit = model.fit(data)
+    left: Any = fit.loo(data)
+    prediction, kernel = fit.predict(data), "kernel damped(r; ell) = exp(-r/ell)"
+    lists, whole = Pairs((["x"], 1)), Pairs(("ell", "positive"), (1, "positive"))
+    register: Any = gpdsl
+    for call, said in (
+        (lambda: left.pit(["y"]), r"leaveoneout.pit: `name`: expected a text, got \['y'\]"),
+        (lambda: left.pit("z"), "pit of `z`: expected an output, of which there are `y`"),
+        (lambda: left.pit("y", seed="a"), "seed = 'a': expected a whole number"),
+        (lambda: left.pits("y"), "did you mean `pit`"),
+        (lambda: register.register_inducing("u"), r"it is register_inducing\(name, features, \*, kernels, columns=1"),
+        (lambda: register.register_inducing("u", len, kernels=3), "`kernels`: expected a list of texts, got 3"),
+        (lambda: register.register_kernel("damped", kernel, parameters=whole), "keys are texts, got the key 1"),
+        (lambda: model.fit(data, columns=lists), r"model.fit: `columns`: .*keys are texts, got the key \['x'\]"),
+        (lambda: register.compare(lists, data), r"compare: `fits`: .*keys are texts, got the key \['x'\]"),
+        (lambda: register.opaque(len, executor=np.ones(2)), "executor"),
+        (lambda: register.opaque(len, policy=np.ones(2)), "policy"),
+        (lambda: fit.beliefs(data), "fit.beliefs: `data`: expected rows, as of `fit.bind"),  # type: ignore[arg-type]
+        (lambda: prediction.sample("y", 10**400), "draws take .* GiB"),
+        (lambda: prediction.quantile("y", 10**400), "probabilities must lie strictly between 0 and 1"),
+    ):
+        with pytest.raises(gpdsl.GpdslError, match=said):
+            call()
+    np.testing.assert_array_equal(left.pit("y"), left.pit("y", seed=np.int64(0)))

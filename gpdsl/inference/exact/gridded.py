@@ -25,7 +25,7 @@ from gpdsl.inference.exact.grids import Grid, Side, grid_of, points_of
 from gpdsl.inference.exact.parts import kinds
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import Block, left_open, unexplained
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.family import Inverse, Whitened
 from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.functionals import Derivatives, Elementary, Functionals, Values, blocks
@@ -185,11 +185,13 @@ class Gridded(predictive.Exact):
         lost = lost.reshape(len(columns), -1, len(columns), size // len(columns))
         return predictive.blocks_told({tuple(columns): -lost}, [view], [left_open(view, rows)])
 
-    def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
+    def inverses(self) -> Iterator[Inverse]:
         _, (known, _) = self.numbers
         squares = evidence.turned(known.weights, [jnp.square(each).T for each in known.vectors])
         alpha = evidence.turned(known.told, [each.T for each in known.vectors])
-        yield np.asarray(squares, float).ravel(), np.asarray(alpha, float).ravel()
+        ones = evidence.turned(jnp.ones_like(known.weights), known.vectors)
+        spread = jnp.sum(1.0 / known.weights) - jnp.sum(ones**2 / known.weights) / ones.size
+        yield Inverse(np.asarray(squares, float).ravel(), np.asarray(alpha, float).ravel(), float(spread))
 
     def dual(self, number: int, left: Float[Array, "1 draws values"]) -> Float[Array, "draws outputs *sides"]:
         """b of every draw."""

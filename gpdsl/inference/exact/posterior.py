@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
 from gpdsl.inference.exact.system import Whitened, at_rows, kernel_arguments, with_nothing
-from gpdsl.inference.posteriors.family import Whitened as Inducing, inverse_root
+from gpdsl.inference.posteriors.family import Inverse, Whitened as Inducing, inverse_root, spread_of
 from gpdsl.inference.posteriors.features import factorise
 from gpdsl.inference.posteriors.posterior import Covariances, Matrix, Told
 from gpdsl.kernels.covariance import covariance
@@ -285,7 +285,8 @@ def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
             lost = {column: solve_triangular(factor[0], each, lower=True) for column, each in cross.items()}
             for a, b in itertools.product(lost, repeat=2):
                 found[a, b] = found.get((a, b), 0.0) - lost[a].T @ lost[b]
-            inverses.append((np.diagonal(cho_solve(factor, np.eye(len(z)))), cho_solve(factor, z)))
+            diagonal = np.diagonal(cho_solve(factor, np.eye(len(z))))
+            inverses.append(Inverse(diagonal, cho_solve(factor, z), spread_of(np.tril(factor[0]))))
     return Told(found, inverses)
 
 

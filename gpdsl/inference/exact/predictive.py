@@ -32,7 +32,7 @@ from gpdsl.inference.exact.system import signal_covariance
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors import posterior
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.family import Inverse, Whitened, spread_of
 from gpdsl.inference.posteriors.features import Features, prior_variances
 from gpdsl.inference.posteriors.pathwise import PriorDraws, by_column, random_waves, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
@@ -226,12 +226,13 @@ class Exact(posterior.Posterior):
         sizes = [(part.width, part.grid is None) for part in self.held.parts for _ in part.rows]
         return sum(n**3 / QUICKER if whole else float(n) ** 1.5 for n, whole in sizes)
 
-    def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
+    def inverses(self) -> Iterator[Inverse]:
         _, (parts, _) = self.numbers
         for part in parts:
             for factor, alpha in zip(np.asarray(part.factor, float), np.asarray(part.alpha, float), strict=True):
                 (potri,) = get_lapack_funcs(("potri",), (factor,))
-                yield np.diagonal(potri(np.asfortranarray(factor), lower=1)[0]), alpha
+                inverse = potri(np.asfortranarray(factor), lower=1)[0]
+                yield Inverse(np.diagonal(inverse), alpha, spread_of(factor))
 
     def _drawn_at(
         self,

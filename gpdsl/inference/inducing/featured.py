@@ -18,6 +18,7 @@ from gpdsl.kernels.covariance import basis, covariance
 from gpdsl.kernels.fourier import SMOOTHNESS, Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Values, outline, stacked
 from gpdsl.kernels.interdomain import FAMILIES, PATCHES, images_of
+from gpdsl.language.calls import answering
 from gpdsl.language.checker.functionals import roughness
 from gpdsl.language.inducing import Written, check_features_name, name_features, read_features
 from gpdsl.language.vocabulary import KERNELS
@@ -224,6 +225,7 @@ _said: dict[str, str] = {}
 """What registered features are, as files of fits keep it: not their code, but numbers by which others are told."""
 
 
+@answering
 def register_inducing(
     name: str,
     features: Features,

@@ -303,3 +303,20 @@ class Roots(NamedTuple):
     mean: Float[np.ndarray, "latents rows"]
     root: Float[np.ndarray, "latents rows M"]
     left: Float[np.ndarray, "latents rows"]
+
+
+class Inverse(NamedTuple):
+    """Of values z ~ N(0, B) in units of their noise: the diagonal of B^-1, alpha = B^-1 z, and a spread.
+
+    1 / B^-1_ii is the variance that the other values leave open. To the spread, tr B - 1'B1 / n, the squares of the
+    values about their mean add up in expectation.
+    """
+
+    diagonal: Float[np.ndarray, " values"]
+    alpha: Float[np.ndarray, " values"]
+    spread: float
+
+
+def spread_of(factor: Float[np.ndarray, "n n"]) -> float:
+    """That of values with this Cholesky factor of B, lower triangular."""
+    return float(np.sum(factor**2) - np.sum(np.sum(factor, axis=0) ** 2) / len(factor))

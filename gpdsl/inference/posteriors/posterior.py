@@ -21,7 +21,7 @@ from scipy.linalg import solve_triangular
 from gpdsl.errors import need
 from gpdsl.inference.bound import views
 from gpdsl.inference.posteriors.coupled import Block, marginals_of, unexplained, verify_size, whitened_blocks
-from gpdsl.inference.posteriors.family import Held, Roots, Whitened, parse_family
+from gpdsl.inference.posteriors.family import Held, Inverse, Roots, Whitened, parse_family
 from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
 from gpdsl.kernels.functionals import Functionals
@@ -44,7 +44,7 @@ class Told(NamedTuple):
     """Covariances at some rows of two latents, by their columns, but for those that are 0; and `Posterior.inverses`."""
 
     covariances: dict[tuple[int, int], Matrix]
-    inverses: Sequence[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]] = ()
+    inverses: Sequence[Inverse] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,8 +288,8 @@ class Posterior:
             return None
         return np.asarray(self._compiled("left_open_at", program)(rows, *self.numbers), float)
 
-    def inverses(self) -> Iterator[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
-        """Where the data hold it: the diagonal of B^-1 and alpha of every set of values (`exact.predictive`)."""
+    def inverses(self) -> Iterator[Inverse]:
+        """Where the data hold it: of every set of values (`exact.predictive`)."""
         return iter(())
 
     @property

@@ -32,7 +32,14 @@ from gpdsl.results.criticism.finding import (
     of_curvature,
     unmade,
 )
-from gpdsl.results.criticism.importance import importance, kept_from, price_of_draws, skipped
+from gpdsl.results.criticism.importance import (
+    importance,
+    kept_from,
+    one_gaussian,
+    price_of_draws,
+    price_of_one,
+    skipped,
+)
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
 from gpdsl.results.criticism.seen import Seen
@@ -40,8 +47,6 @@ from gpdsl.results.criticism.structure import (
     correlation,
     flexibility,
     learn_noise,
-    one_gaussian,
-    price_of_one,
     reach,
     spreading,
     symmetry,

@@ -22,6 +22,7 @@ from gpdsl.inference.bound import views, whitened_marginals
 from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.log_joint import of_model
+from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.proposals import smoothed
@@ -264,3 +265,46 @@ def kept_from(fit: Fit, seen: Seen, look: str) -> bool:
 def _reason(fit: Fit, seen: Seen, look: str) -> str:
     """The first that holds, in words; empty where none does."""
     return next((REASONS[why][0] for why in LOOKED[look][1] if REASONS[why][1](fit, seen)), "")
+
+
+# A mixture beside the one Gaussian that a plan takes by itself.
+
+COMPARED, WORSE = 400, 1.0
+"""Whitened values up to which one Gaussian across all is soon found, and nats by which a mixture may be below it."""
+
+
+def price_of_one(fit: Fit, _: Seen) -> float:
+    """What `one_gaussian` costs: a fit."""
+    return 4 * PROGRAMS * _may_be_one(fit)
+
+
+def _may_be_one(fit: Fit) -> bool:
+    """Whether the posterior is a mixture beside which one Gaussian is soon found."""
+    program = fit.program
+    plain = fit.options.beta == 1 and not (fit.choice.batch or program.sampled or program.opaque or program.inner)
+    values = sum(int(np.prod(q.mean.shape[1:])) for q in fit.posterior)
+    mixture = fit.choice.posterior.startswith("mixture")
+    return mixture and plain and values <= COMPARED and bool(np.isfinite(fit.elbo))
+
+
+def one_gaussian(fit: Fit, seen: Seen) -> Iterator[Finding]:
+    """The bound of the Gaussian that a plan takes by itself, at the parameters and inducing points of a mixture."""
+    if not _may_be_one(fit):
+        return
+    from gpdsl.results.fitting import fit_model
+
+    inducing = None if fit.choice.dense else fit.options.inducing if fit.choice.own else fit.choice.inducing
+    options = Options(
+        inducing=inducing, dtype=fit.options.dtype, seed=fit.options.seed, diagnose="no", fixed=tuple(fit.parameters)
+    )
+    single = fit_model(fit.model, seen.data, fit.columns, None, False, options, start=fit)
+    gap = float(single.log_evidence_bound - fit.log_evidence_bound)
+    yield Finding(
+        "mixture against one Gaussian",
+        gap,
+        gap > WORSE,
+        f"one Gaussian across all values, at the same parameters, has a bound {abs(gap):.2g} nats "
+        + ("higher" if gap > 0 else "lower"),
+        f"fit with posterior = {single.choice.posterior}, which is nearer to the posterior"
+        + ("" if fit.choice.posterior.startswith("mixture_full") else ", or mixture_full(2), which keeps two modes"),
+    )

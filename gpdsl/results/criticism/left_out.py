@@ -18,6 +18,8 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.posteriors.posterior import Posterior, by_parts
+from gpdsl.language.calls import spoken
+from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities
@@ -37,6 +39,7 @@ ONE_GAUSSIAN = {"full", "coupled", "linear"}
 """Posterior families in which each row stands by a Gaussian site."""
 
 
+@spoken
 @dataclass(frozen=True, eq=False, repr=False)
 class Elpd:
     """Expected log predictive density of new rows like those of the data, in nats: the sum over rows, higher is better.
@@ -87,6 +90,7 @@ def _parameters(count: float) -> str:
     return f"{abs(count):.1f} effective parameters"
 
 
+@spoken
 @dataclass(frozen=True, eq=False, repr=False)
 class LeaveOneOut(Elpd):
     """Rows left out one by one. `method` says how; `k` [rows] is Pareto's shape where rows are weighted, else NaN.
@@ -131,7 +135,8 @@ class LeaveOneOut(Elpd):
         draws of latents.
         """
         if name not in self.data.observed:
-            raise GpdslError(f"pit of `{name}`: expected an output, of which there are {', '.join(self.data.observed)}")
+            known = ", ".join(f"`{each}`" for each in self.data.observed)
+            raise GpdslError(f"pit of `{name}`: expected an output, of which there are {known}")
         if not (self.left or name in self.places):
             raise GpdslError(
                 f"pit of `{name}`: rows are left out by weighted draws here; predict rows that were not fitted, and "
@@ -147,7 +152,7 @@ class LeaveOneOut(Elpd):
         for row, one in self.without.items():
             alone = one.predict_bound(self.data.take(np.asarray([row])), None, None)
             low[row], high[row] = (each[0] for each in places_of(alone, name, values[[row]]))
-        return randomised(low, high, np.isfinite(values), seed)
+        return randomised(low, high, np.isfinite(values), check_option("seed", seed))
 
     def __repr__(self) -> str:
         said = super().__repr__()[:-1]

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gpdsl.data import Data, some_rows
+from gpdsl.inference.posteriors.family import Inverse
 from gpdsl.inference.posteriors.features import prior_covariances
 from gpdsl.inference.posteriors.posterior import Covariances, Matrix, Told, features, few_sizes, filled_up
 from gpdsl.inference.problem import as_arrays
@@ -205,7 +206,7 @@ class Seen:
         """Covariances at `some` rows of two latents, by their columns, but for those that are 0."""
         return self._told.covariances if self.on_host else self._elsewhere()
 
-    def inverses(self) -> Iterable[tuple[Float[np.ndarray, " values"], Float[np.ndarray, " values"]]]:
+    def inverses(self) -> Iterable[Inverse]:
         """Where the data hold the posterior: those of `Posterior.inverses`."""
         return self._told.inverses if self.on_host else self.fit.at_rows.inverses()
 

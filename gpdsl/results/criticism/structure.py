@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import jax
@@ -14,12 +14,12 @@ from scipy.stats import kstest
 
 from gpdsl.data import Data
 from gpdsl.errors import plural
-from gpdsl.inference.plan.options import Options
+from gpdsl.inference.posteriors.family import Inverse
 from gpdsl.inference.unrelated_rows import bends, missing_level
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.finding import PROGRAMS, SKIPPED, Finding
+from gpdsl.results.criticism.finding import SKIPPED, Finding
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 from gpdsl.symbolic.coupling import mirrored
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 FLEXIBLE = 0.5
 """Effective parameters a value from which latents follow single values, of more than a few values."""
+
+SHARED = 0.75
+"""Share of the spread of values that the others tell, from which on latents follow what values have in common: what is
+left of it is half as wide."""
 
 CHANCE = 1e-3
 """How seldom data of a right model may look as odd as this, in each check."""
@@ -53,8 +57,9 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
     if fit.at_rows.by_data:
         inverses = list(seen.inverses())
-        yield from _used(seen, sum(float(np.sum(1.0 - inverse)) for inverse, _ in inverses), "")
-        places = np.concatenate([alpha / np.sqrt(inverse) for inverse, alpha in inverses])
+        told = _told_by_others(seen.program, inverses)
+        yield from _used(seen, sum(float(np.sum(1.0 - each.diagonal)) for each in inverses), "", told)
+        places = np.concatenate([each.alpha / np.sqrt(each.diagonal) for each in inverses])
         yield _calibrated(places, _along(seen, len(places)), learn_noise(fit.program))
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
@@ -72,7 +77,18 @@ def spreading(program: Program) -> str:
     return f"the counts may vary more than {' or '.join(sorted(laws))} lets them (overdispersion): take {instead}"
 
 
-def _used(seen: Seen, used: float, spread: str) -> Iterator[Finding]:
+def _told_by_others(program: Program, inverses: Sequence[Inverse]) -> float:
+    """Share of the spread of values that the others take away from each, where the data have a word on all noise.
+
+    That is 0 where noise is given: a walk needs as many parameters as it has values, and so does noise taken for one.
+    """
+    spread = sum(each.spread for each in inverses)
+    if spread <= 0 or learn_noise(program):
+        return 0.0
+    return 1.0 - sum(float(np.sum(1.0 / each.diagonal)) for each in inverses) / spread
+
+
+def _used(seen: Seen, used: float, spread: str, told: float = 0.0) -> Iterator[Finding]:
     if seen.white or used < 0:
         why = WHITE if seen.white else "q is wider than the prior"
         yield Finding(SKIPPED, np.nan, False, f"effective parameters, as {why}")
@@ -81,13 +97,15 @@ def _used(seen: Seen, used: float, spread: str) -> Iterator[Finding]:
     yield Finding(
         "effective parameters",
         used,
-        seen.values > FEW and used > FLEXIBLE * seen.values,
-        f"{used:.1f} for {plural(seen.values, 'value')}",
+        seen.values > FEW and used > FLEXIBLE * seen.values and told < SHARED,
+        f"{used:.1f} for {plural(seen.values, 'value')}"
+        + f", of whose spread the others tell {told:.0%}" * (used > FLEXIBLE * seen.values and told > 0),
         "latents follow single values instead of what they have in common: "
         + (
             f"{spread}; or a length-scale is too short"
             if spread
-            else f"{remedy}spread that the values have; nothing is wrong where values have no noise, as those of a walk"
+            else f"{remedy}spread that the values have; where values have no noise, as those of a walk, nothing is "
+            "wrong, and learnt noise says so"
         ),
     )
 
@@ -178,9 +196,6 @@ IGNORED = 0.5
 STEP, LEAST = 0.01, 1e-3
 """Of differences of the log likelihood, in deviations of a latent, of which the least is a share of the largest."""
 
-LARGEST, WORSE = 400, 1.0
-"""Whitened values up to which one Gaussian across all is soon found, and nats by which a mixture may be below it."""
-
 OVERLOOKED, FEW_COLUMNS = 50.0, 50
 """How many times the spread of another a column has to have for the other to be overlooked; of more columns, as those
 of images, some may vary little and mean it."""
@@ -212,43 +227,6 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
             + "engine = vi and " * (fit.options.engine == "ep")
             + "posterior = mixture_full(2)",
         )
-
-
-def price_of_one(fit: Fit, _: Seen) -> float:
-    """What `one_gaussian` costs: a fit."""
-    return 4 * PROGRAMS * _may_be_one(fit)
-
-
-def _may_be_one(fit: Fit) -> bool:
-    """Whether the posterior is a mixture beside which one Gaussian is soon found."""
-    program = fit.program
-    plain = fit.options.beta == 1 and not (fit.choice.batch or program.sampled or program.opaque or program.inner)
-    values = sum(int(np.prod(q.mean.shape[1:])) for q in fit.posterior)
-    mixture = fit.choice.posterior.startswith("mixture")
-    return mixture and plain and values <= LARGEST and bool(np.isfinite(fit.elbo))
-
-
-def one_gaussian(fit: Fit, seen: Seen) -> Iterator[Finding]:
-    """The bound of the Gaussian that a plan takes by itself, at the parameters and inducing points of a mixture."""
-    if not _may_be_one(fit):
-        return
-    from gpdsl.results.fitting import fit_model
-
-    inducing = None if fit.choice.dense else fit.options.inducing if fit.choice.own else fit.choice.inducing
-    options = Options(
-        inducing=inducing, dtype=fit.options.dtype, seed=fit.options.seed, diagnose="no", fixed=tuple(fit.parameters)
-    )
-    single = fit_model(fit.model, seen.data, fit.columns, None, False, options, start=fit)
-    gap = float(single.log_evidence_bound - fit.log_evidence_bound)
-    yield Finding(
-        "mixture against one Gaussian",
-        gap,
-        gap > WORSE,
-        f"one Gaussian across all values, at the same parameters, has a bound {abs(gap):.2g} nats "
-        + ("higher" if gap > 0 else "lower"),
-        f"fit with posterior = {single.choice.posterior}, which is nearer to the posterior"
-        + ("" if fit.choice.posterior.startswith("mixture_full") else ", or mixture_full(2), which keeps two modes"),
-    )
 
 
 def correlation(fit: Fit, seen: Seen) -> Iterator[Finding]:

@@ -52,6 +52,48 @@ def test_what_ails_a_fit_is_found(ails: str) -> None:
     assert f"doubtful  {ails}: " in repr(found)
 
 
+WALK = np.cumsum(np.random.default_rng(5).standard_normal(60))
+FOLLOWED = {  # values, kernel, noise, whether that is to be doubted
+    "a walk": (WALK, "s2 * Matern12(ell)", "sg", False),
+    "a walk and a little noise": (
+        WALK + 0.3 * np.random.default_rng(6).standard_normal(60),
+        "s2 * Matern12(ell)",
+        "sg",
+        False,
+    ),
+    "noise that is given, too small": (None, "s2 * RBF(ell)", "0.01", True),
+    "noise that is given, taken for a walk": (None, "s2 * Matern12(ell)", "0.01", True),
+    "a short length-scale beside a level": (None, "s2 * RBF(1.5) + 1000 * Constant()", "sg", True),
+    "a walk that comes back at once": (None, "s2 * Matern12(2)", "sg", True),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_values_that_others_tell_are_not_followed_one_by_one(name: str) -> None:
+    """Effective parameters are as many as values of what has no noise; then the others tell most of each."""
+    values, kernel, noise, doubted = FOLLOWED[name]
+    x, noisy = np.arange(60.0), np.sin(np.arange(60) / 10) + 0.3 * np.random.default_rng(1).standard_normal(60)
+    learnt = "".join(f"param {each} : positive\n" for each in ("s2", "ell", "sg") if each in kernel + noise)
+    text = f"input x : real\noutput y : real\n{learnt}latent f(x) ~ GP(0, {kernel})\ny ~ Normal(f, {noise})"
+    fit = gpdsl.compile(text).fit({"x": x, "y": noisy if values is None else values})
+    (found,) = (each for each in fit.diagnose() if each.name == "effective parameters")
+    assert found.number > 30 and found.doubtful == doubted
+    assert ("of whose spread the others tell " in found.said) == (noise == "sg")
+
+
+def test_the_share_that_others_tell_is_that_of_dense_matrices() -> None:
+    text = "param sg : positive\nlatent f(x) ~ GP(0, 4 * Matern12(5) + 100 * Constant())\ny ~ Normal(f, sg)"
+    fit = gpdsl.compile(f"input x : real\noutput y : real\n{text}").fit(
+        {"x": X, "y": WALK[:40] / 9}, fixed=["sg"], init={"sg": 0.2}
+    )
+    assert not any("of whose spread" in each.said for each in fit.diagnose())
+    free = gpdsl.compile(f"input x : real\noutput y : real\n{text}").fit({"x": X, "y": WALK[:40] / 9})
+    whole = 4 * np.exp(-abs(X[:, None] - X) / 5) + float(free.parameters["sg"]) ** 2 * np.eye(40)
+    left = np.sum(1 / np.diagonal(np.linalg.inv(whole + 100)))
+    (found,) = (each for each in free.diagnose() if each.name == "effective parameters")
+    assert found.said.endswith(f"tell {1 - left / (np.trace(whole) - whole.sum() / 40):.0%}")
+
+
 def test_a_healthy_fit_is_left_alone() -> None:
     found = diagnosed("real", 0.8, "Normal(f, 0.2)", CURVE)
     assert found.doubtful == ()

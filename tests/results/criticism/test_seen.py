@@ -57,10 +57,11 @@ def test_posteriors_in_numpy_are_those_of_programs(name: str) -> None:
     assert found.keys() == expected.keys() and bool(inverses) == name.startswith("exact")
     for pair, matrix in expected.items():
         np.testing.assert_allclose(found[pair], matrix, atol=1e-8, err_msg=str(pair))
-    for (inverse, alpha), (those, beside) in inverses:
+    for (inverse, alpha, spread), (those, beside, whole) in inverses:
         kept = those < 1  # others fill a set up, and read nothing
         np.testing.assert_allclose(inverse, those[kept], rtol=1e-8)
         np.testing.assert_allclose(alpha, beside[kept], rtol=1e-8, atol=1e-10)
+        assert not np.all(kept) or spread == pytest.approx(whole, rel=1e-8)
 
 
 def test_what_is_no_value_of_a_latent_is_left_to_programs() -> None:

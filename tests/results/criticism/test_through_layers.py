@@ -162,7 +162,7 @@ def test_two_peaks_of_outputs_under_layers_are_found() -> None:
     assert "from the other rows hold 99%" in told.said and "not where the values are" in told.remedy
     loo = fit.loo(data, refits=0)
     assert np.max(loo.k) < 0.7 and not np.any((loo.pit("y") > 0.4) & (loo.pit("y") < 0.6))
-    with pytest.raises(GpdslError, match="pit of `f`: expected an output, of which there are y"):
+    with pytest.raises(GpdslError, match="pit of `f`: expected an output, of which there are `y`"):
         loo.pit("f")
 
 
