@@ -21,6 +21,7 @@ from gpdsl.results.criticism.checks import STATISTICS, checks
 from gpdsl.results.criticism.finding import (
     PROGRAMS,
     SKIPPED,
+    SPEED,
     Diagnosis,
     Ended,
     Finding,
@@ -51,7 +52,7 @@ from gpdsl.results.criticism.structure import (
     spreading,
     symmetry,
 )
-from gpdsl.results.criticism.through_layers import rows_left_out
+from gpdsl.results.criticism.through_layers import multiplications, rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import randomised
 from gpdsl.results.summary import STOPPED, estimate, in_data_units, more_points
@@ -299,6 +300,11 @@ def _price(fit: Fit, programs: int, through_layers: float) -> float:
     return through_layers * bool(programs) if fit.program.inner else PROGRAMS * programs
 
 
+def _price_of_rows(fit: Fit, seen: Seen) -> float:
+    """Draws of functions of a row's variables, through layers, have covariances of their own at its nodes."""
+    return _price(fit, 3, LAYERS + multiplications(fit, min(seen.data.rows, THROUGH_LAYERS)) / SPEED)
+
+
 LOOKS: dict[str, Look] = {
     "notes": Look(_of_fit),
     "symmetry": Look(symmetry),
@@ -308,7 +314,7 @@ LOOKS: dict[str, Look] = {
     "certainty of classes": Look(certainty, price_of_certainty),
     "correlation between latents": Look(correlation),
     "effective parameters": Look(flexibility, lambda fit, seen: PROGRAMS * (fit.at_rows.by_data and not seen.on_host)),
-    "rows left out": Look(_left_out, lambda fit, _: _price(fit, 3, LAYERS)),
+    "rows left out": Look(_left_out, _price_of_rows),
     "data drawn anew": Look(_of_statistics, lambda fit, _: _price(fit, 2 * bool(_with_statistics(fit)), 1.5 * LAYERS)),
     "q against the posterior": Look(importance, price_of_draws),
     "mixture against one Gaussian": Look(one_gaussian, price_of_one),

@@ -182,6 +182,19 @@ WIDER = 1.5
 """Standard deviations of q that its nodes are spread by."""
 
 
+ROOTS = 5
+"""Products of two square matrices of inducing values, whose columns nodes are, that a draw takes about as long as."""
+
+
+def multiplications(fit: Fit, rows: int) -> float:
+    """Of draws of functions that leave so many rows out, where layers and variables of rows are both there; else 0."""
+    program = fit.predicting
+    if not _has_variables(fit) or not program.inner - program.declarations.rows.keys():
+        return 0.0
+    squares = sum(g.size * len(z) ** 2 for g, z in zip(program.groups, fit.inducing, strict=True) if not g.per_row)
+    return float(ROOTS * rows * DRAWS[True] * NODES[True] * squares)
+
+
 def at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> LeftOut:
     """What the other rows say of each, of the rows that were fitted, or some of them."""
     from gpdsl.results.fitting import progress_shown

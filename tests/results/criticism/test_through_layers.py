@@ -12,8 +12,9 @@ from scipy import stats
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.program.cache import precision
-from gpdsl.results.criticism.finding import Inspected
-from gpdsl.results.criticism.findings import _of_both
+from gpdsl.results.criticism.finding import SPEED, Inspected
+from gpdsl.results.criticism.findings import LOOKS, _of_both
+from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import learn_noise
 from gpdsl.results.criticism.through_layers import Variables, _without, drawn_densities
 from gpdsl.results.fit import Fit
@@ -174,6 +175,16 @@ def test_a_search_that_took_long_enough_pays_for_rows_left_out() -> None:
     assert ["calibration of y" in names for names in told] == [False, True]
     assert fit.inspection.left == ("rows left out", "data drawn anew")
     assert long.inspection.left == ("data drawn anew",)
+
+
+def test_draws_through_layers_of_variables_of_rows_are_paid_for() -> None:
+    """Covariances of each draw at all nodes of each row: 80 rows and points took 20 seconds by default."""
+    layers = "row w ~ Normal(0, 1)\nlatent h(x) ~ GP(x, 0.1 * RBF(1))"
+    deep, one = (
+        _fit(first, "h, w" if "h(x)" in first else "x, w", "RBF(ell)", steps=5) for first in (layers, ALONE[0])
+    )
+    prices = [LOOKS["rows left out"].price(fit, Seen(fit, fit.bind(DATA, None, outputs=True))) for fit in (deep, one)]
+    assert prices[0] - prices[1] == pytest.approx(5 * 15 * 256 * 64 * 2 * 15**2 / SPEED)
 
 
 def test_reach_is_that_of_functions_of_inputs() -> None:
