@@ -133,6 +133,13 @@ class Data:
             found[name] = _digest(np.where(self.observed[name], values, np.nan), str(self.levels))
         return found
 
+    @cached_property
+    def telling(self) -> int:
+        """Rows that have a value of an output; all where these are under a fourth, since work at the others counts."""
+        known = [each.reshape(self.rows, -1).any(axis=1) for each in self.observed.values()]
+        told = int(np.sum(np.any(known, axis=0)))
+        return told if 4 * told >= self.rows else self.rows
+
     @property
     def every_level(self) -> dict[str, tuple]:
         """The words that numbers of labels stand for, by index."""

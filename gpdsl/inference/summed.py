@@ -115,7 +115,7 @@ def with_waves(program: Program, data: Data, options: Options, start: Start | No
     As many as the fit to start from has, if there is one; none where that has points, nor where a point at each of
     few distinct inputs does better.
     """
-    many = data.rows > EXACT_ROWS and not any(map(stays_on_disk, jax.tree.leaves(dict(data.inputs))))
+    many = data.telling > EXACT_ROWS and not any(map(stays_on_disk, jax.tree.leaves(dict(data.inputs))))
     if options.inducing is not None or options.learn_inducing or program.inner or not many:
         return options
     terms = 0 if len(program.groups) != 1 else _terms(program.groups[0].form)

@@ -81,6 +81,7 @@ def prepare(
     """Everything before inference: checked options, bound data, and the program, with the parameters of `start`.
 
     Inputs and outputs that are `asked` for are standardised, as are those of the fit to start at, whose `units` count.
+    `check` is of the data of a fit that is resumed, which has gone on from `options.init`.
     """
     options = make_options(model.declarations.infer.options, given, model.declarations.latents)
     if start is not None and options.inducing is None:
@@ -116,7 +117,8 @@ def prepare(
         if start is not None:
             check_start(start, program)
             known = start.initial(program)
-            parameters = make_parameters(program.translator, options.fixed, {**known, **options.init})
+            first = {**options.init, **known} if check is not None else {**known, **options.init}
+            parameters = make_parameters(program.translator, options.fixed, first)
             valued |= set(known)
         declared = [name for name, param in model.declarations.params.items() if param.fixed]
         _check_fixed([*options.fixed, *declared], valued)
@@ -275,7 +277,7 @@ def fit_model(
     message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
     inspected = Inspected(None if options.diagnose == "no" else looked_at)
     fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked, inspected=inspected)
-    if options.inducing is None and result.loss is not None and result.loss.much:
+    if options.inducing is None and result.loss is not None and result.loss.much and not fit.interrupted:
         warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
     if options.learning_rate is not None and _without_rate(fit):
         said = "is of Adam, and this fit takes steps as long as they gain: leave it out, or say optimizer = adam"

@@ -63,6 +63,16 @@ def test_what_many_rows_lose_is_little_at_once(small: None, rng: np.random.Gener
     assert fit.choice.features and 0.0 < evidence(data) - fit.elbo < 2.0
 
 
+def test_rows_without_a_value_are_not_counted(small: None, rng: np.random.Generator) -> None:
+    """Half of the rows are few enough to be exact; all of them would be summed up."""
+    data, model = dense(rng, 180), gpdsl.compile(SERIES)
+    data["y"][::2] = np.nan
+    known = {name: values[1::2] for name, values in data.items()}
+    fit, dropped = (model.fit(each, fixed=["ell", "s2", "sigma"], diagnose="no") for each in (data, known))
+    assert fit.choice.exact == dropped.choice.exact == (90,)
+    np.testing.assert_allclose(fit.elbo, dropped.elbo, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_many_rows_of_one_process_are_summed_up(small: None, rng: np.random.Generator, tmp_path: Path) -> None:
     data, model = dense(rng, 450), gpdsl.compile(SERIES)

@@ -78,6 +78,24 @@ def test_an_error_of_a_callback_leaves_the_state_so_far(
     assert np.isfinite(model.fit(data, resume=True, checkpoint=path, steps=200, diagnose="no", **options).elbo)
 
 
+def test_a_fit_that_is_resumed_does_not_begin_at_init_again(data: dict[str, np.ndarray], tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def stop(report: Any) -> None:
+        told.append(report.elbo)
+        if len(told) > 5:
+            raise LookupError("enough")
+
+    text = SINE.replace("count", "real").replace("Poisson(exp(f))", "Normal(f, 0.1)")
+    model, path, known = gpdsl.compile(text), tmp_path / "a.gpfit", {"x": data["x"], "n": np.sin(data["x"])}
+    asked: dict[str, Any] = {"init": {"ell": 0.1}, "diagnose": "no", "checkpoint": path}
+    with pytest.raises(LookupError):
+        model.fit(known, callback=stop, **asked)
+    kept, resumed = gpdsl.load_fit(path).elbo, []
+    model.fit(known, resume=True, callback=lambda report: resumed.append(report.elbo), **asked)
+    assert told[0] < kept - 1.0 < resumed[0]
+
+
 def test_what_does_not_go_on_is_refused(data: dict[str, np.ndarray], tmp_path: Path) -> None:
     model, path = gpdsl.compile(COUNTS), tmp_path / "a.gpfit"
     fit = model.fit(data, checkpoint=path, resume=True, steps=2)

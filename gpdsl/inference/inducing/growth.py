@@ -230,7 +230,7 @@ def _next(
     result, _, choice, _ = best
     there = at_values(program, program.parameters.constrain(as_arrays(result.parameters, options.dtype)))
     dense = replace(options, inducing=0, batch=None)
-    if data.rows <= EXACT_ROWS and options.batch is None and plan_exact(there, data, dense) is not None:
+    if data.telling <= EXACT_ROWS and options.batch is None and plan_exact(there, data, dense) is not None:
         return _Begin(there, dense, None)
     chosen = choose_more((unbent, there), data, options, best, loss, times)
     if chosen is None:
