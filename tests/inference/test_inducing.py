@@ -21,6 +21,7 @@ from gpdsl.inference.infer import infer
 from gpdsl.inference.plan import options
 from gpdsl.inference.plan.options import choose_batch
 from gpdsl.inference.problem import Result
+from gpdsl.kernels.functionals import every_point
 from gpdsl.program.program import at_values
 from gpdsl.results.fitting import prepare
 from tests.inference.conftest import COUNTS
@@ -168,6 +169,23 @@ def test_bent_parameters_lose_no_more_than_is_open_at_straight_ones(
     monkeypatch.setattr(growth, "loss_of", open_at)
     loss, where = growth._assess(program, bound, chosen, found)
     assert loss.nats == lost and where is straight
+
+
+def test_points_are_chosen_under_the_kernel_that_asks_for_most(rng: np.random.Generator) -> None:
+    """Be it that of the fit or that of patches."""
+    program, bound, chosen = prepare(gpdsl.compile(SERIES), series(rng, 200), {}, {"inducing": 10})
+    best = infer(program, bound, chosen)
+    smooth, rough = (at_values(program, {"ell": ell, "s2": 1.0, "sigma": 0.3}) for ell in (40.0, 1.0))
+
+    def points(*kernels: Any) -> np.ndarray:
+        found = choosing.choose_more(kernels, bound, chosen, best, Loss(50.0, 200), 1.0)
+        assert found is not None
+        return np.asarray(every_point(found[0]))
+
+    many = points(rough, rough)
+    assert not np.array_equal(points(smooth, smooth), many)
+    np.testing.assert_array_equal(points(smooth, rough), many)
+    np.testing.assert_array_equal(points(rough, smooth), many)
 
 
 @pytest.mark.slow
