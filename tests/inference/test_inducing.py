@@ -178,7 +178,7 @@ def test_points_are_chosen_under_the_kernel_that_asks_for_most(rng: np.random.Ge
     smooth, rough = (at_values(program, {"ell": ell, "s2": 1.0, "sigma": 0.3}) for ell in (40.0, 1.0))
 
     def points(*kernels: Any) -> np.ndarray:
-        found = choosing.choose_more(kernels, bound, chosen, best, Loss(50.0, 200), 1.0)
+        found = choosing.choose_more(kernels, bound, chosen, best, Loss(50.0, 200), growth.ALONE)
         assert found is not None
         return np.asarray(every_point(found[0]))
 
