@@ -123,7 +123,7 @@ def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
     if fit.interrupted:
         by = "an opaque function" if fit.message.startswith(STOPPED) else "the user"
         said = f"interrupted by {by}: this is the best state until then, and everything below is of that"
-        remedy = "go on with model.fit(data, start=fit), or resume=True where it had a checkpoint"
+        remedy = "go on with model.fit(data, start=fit), or resume=True (--resume) where it had a checkpoint"
         yield Finding(UNFINISHED, float(len(fit.history)), True, said, remedy)
     for note in fit.notes:
         yield Finding("note", float("nan"), True, note)
