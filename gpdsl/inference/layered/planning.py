@@ -19,7 +19,7 @@ from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.engine import LayeredSearch, last_layers
 from gpdsl.inference.layered.predictive import pass_count
 from gpdsl.inference.layered.propagation import inner_width
-from gpdsl.inference.layered.settled import SettledSearch, begins_below, may_go_on, settles
+from gpdsl.inference.layered.settled import SettledSearch, begins_below, may_go_on, most_steps, settles
 from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.explain import described, explain_observation, row_variable
 from gpdsl.inference.plan.options import Choice, Options
@@ -313,12 +313,12 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     if not choice.samples:
         passes = "without samples: what is expected of kernels at row variables has a formula (Titsias and Lawrence)"
     cycles = not options.steps and settles(program, choice.batch, choice.optimizer, choice.samples)
-    most = f"up to {choice.steps}" if cycles else str(choice.steps)
+    most = f"up to {choice.steps if choice.samples else most_steps(choice.steps)}" if cycles else str(choice.steps)
     lines += ["", "optimiser", f"  {most} steps on {batch} rows, {passes}"]
     if cycles:
         lines.append(
             "  in up to three cycles, until one gains next to nothing; the last layer is at its best in each step"
-            + ("" if choice.samples else "\n  and two from the start again, where it follows slowly at first")
+            + ("" if choice.samples else "\n  after two, and two from the start again where it follows slowly at first")
         )
     if begins_below(program):
         lines.append("  from a fit of the last layer alone, with the others as they start")

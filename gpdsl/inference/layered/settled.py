@@ -259,6 +259,11 @@ def settles(program: Program, batch: int, optimizer: str, samples: int = 1) -> b
     return not batch and optimizer == "natural" and not (samples and program.declarations.rows)
 
 
+def most_steps(steps: int) -> int:
+    """Of a search that begins twice, by those of one beginning."""
+    return (2 * TRIED + CYCLES) * -(-steps // CYCLES)
+
+
 class SettledSearch(LayeredSearch):
     """Ascent in cycles, from where the layers start; one cycle where a number of steps is asked for."""
 
@@ -283,7 +288,7 @@ class SettledSearch(LayeredSearch):
         self.ends, length = [self._end()], choice.steps if options.steps else -(-choice.steps // CYCLES)
         if choice.samples or options.steps:
             return self._cycles(choice.steps, length)
-        self.problem.monitor.steps = self.limit = (2 * TRIED + CYCLES) * length
+        self.problem.monitor.steps = self.limit = most_steps(choice.steps)
         message = self._cycles(TRIED * length, length)
         first, (self.point, self.last, self.memory) = self._best(), self.ends[0][1]
         for self.slow in (True, False):
