@@ -214,7 +214,7 @@ def check_draws(what: str, count: Any, seed: object, numbers: int = 1) -> int:
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
         raise GpdslError(f"{what}: expected a positive number of draws, got {quoted(repr(count))[:60]}")
     found: int = check_option("seed", seed)
-    count = min(int(count), 2**62)
+    count = min(int(count), 10**100)
     needed, free = 8.0 * count * numbers, free_memory()
     if needed > free:
         raise GpdslError(
