@@ -164,8 +164,7 @@ GRID_VALUES, GRID_WORK = 1000, 4.0 * EXACT_VALUES**3
 
 def plan_exact(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
     """The choice of exact inference and what the rows read of each group; None where something else is asked or due."""
-    many = data.rows > EXACT_VALUES and data.telling > EXACT_VALUES
-    many = many and not all(falls_apart(group) for group in program.groups)
+    many = data.rows > EXACT_VALUES and data.telling > EXACT_VALUES and not all(map(falls_apart, program.groups))
     # Whether the options ask for something that exact inference is not.
     suited = {"auto", "coupled"} if program.mixing else {"auto", "full", "coupled"}
     other = options.inducing or options.batch or options.learn_inducing or (options.devices or 1) > 1

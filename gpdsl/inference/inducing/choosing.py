@@ -94,8 +94,8 @@ def choose_more(
         every = np.asarray(every_point(functionals_at(group, group.readings.atoms, rows)))
         some = distinct(every, LOOKED_AT)
         both = [_Seen(each, group, data, every, some, options.dtype, rng) for each in programs]
-        seen = max(both, key=lambda each: each.left_open(old))
-        goal = 0.5 * loss.slight / loss.nats * seen.left_open(old)
+        left_open = [each.left_open(old) for each in both]
+        seen, goal = both[int(np.argmax(left_open))], 0.5 * loss.slight / loss.nats * max(left_open)
         if choice.summed:
             chosen = seen.waves(most, goal)
             if seen.left_open(chosen) > goal:  # rows may stand close together, where no wave is so short
