@@ -192,7 +192,17 @@ def test_a_search_begins_again_and_says_where_it_ended_higher(monkeypatch: pytes
     monkeypatch.setattr(SettledSearch, "_lengths", lengths)
     x = np.linspace(-1, 1, 12)
     text = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.3)\n"
-    fit = gpdsl.compile(text).fit({"x": x, "y": np.sign(np.sin(40 * x)) * (1 + x)}, progress=False, diagnose="no")
+    data = {"x": x, "y": np.sign(np.sin(40 * x)) * (1 + x)}
+
+    def stop(report: gpdsl.Progress) -> None:
+        if heard:
+            raise KeyboardInterrupt
+
+    stopped = gpdsl.compile(text).fit(data, diagnose="no", callback=stop)
+    assert stopped.interrupted and stopped.notes[-1].startswith("the search was to begin twice")
+    heard.clear()
+    fit = gpdsl.compile(text).fit(data, progress=False, diagnose="no")
+    assert not any("twice" in note for note in fit.notes)
     ((best, before, told, after),) = heard
     assert told == best and before is after
     assert fit.history[-1][0] >= 40 and fit.elbo >= best - 1e-6

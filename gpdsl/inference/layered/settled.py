@@ -244,6 +244,11 @@ TRIED = 2
 FEWEST = 3
 """Bounds that tell whether it has settled: of the start, and of two cycles at least."""
 
+UNTRIED = (
+    "the search was to begin twice, as row variables find other places the second time, and had not done so: what goes "
+    "on from here goes to the place next to it, a fit from the start looks for both"
+)
+
 LATE = 5.0
 """The last layer follows each pass wholly while Adam's steps are longer than one such part of what they were."""
 
@@ -270,6 +275,8 @@ class SettledSearch(LayeredSearch):
     even = True
     slow = False
     """Whether the last layer follows slowly."""
+    untried = False
+    """Whether the second of two beginnings has not ended."""
 
     def __init__(self, problem: Problem, start: Groups) -> None:
         super().__init__(problem, start)
@@ -289,12 +296,14 @@ class SettledSearch(LayeredSearch):
         if choice.samples or options.steps:
             return self._cycles(choice.steps, length)
         self.problem.monitor.steps = self.limit = most_steps(choice.steps)
+        self.untried = True
         message = self._cycles(TRIED * length, length)
         first, (self.point, self.last, self.memory) = self._best(), self.ends[0][1]
         for self.slow in (True, False):
             ended = self._part(length)
             if ended != ALL_DONE:
                 return ended
+        self.untried = False
         self._arrive()
         if self._best() is not first or message == ALL_DONE:
             return self._cycles(self.limit, length)
@@ -345,7 +354,9 @@ class SettledSearch(LayeredSearch):
         return max(self.ends, key=lambda end: end[0])[1]
 
     def _notes(self) -> tuple[str, ...]:
-        """A note where the last cycle of all has gained more than a little."""
+        """A note where the second beginning is missing, or the last cycle of all has gained more than a little."""
+        if self.untried:
+            return (UNTRIED,)
         if self.done < self.limit or len(self.ends) < FEWEST or self.gain <= self.slight:
             return ()
         gain = plural(self.gain, "nat", ".2g")

@@ -122,7 +122,9 @@ def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
     """Whether it has ended, and what inference itself has noted."""
     if fit.interrupted:
         by = "an opaque function" if fit.message.startswith(STOPPED) else "the user"
-        said = f"interrupted by {by}: this is the best state until then, and everything below is of that"
+        ended = fit.message.startswith("converged")
+        state = "what a search ended with, before all else was tried" if ended else "the best state until then"
+        said = f"interrupted by {by}: this is {state}, and everything below is of that"
         remedy = "go on with model.fit(data, start=fit), or resume=True (--resume) where it had a checkpoint"
         yield Finding(UNFINISHED, float(len(fit.history)), True, said, remedy)
     for note in fit.notes:

@@ -128,6 +128,8 @@ def test_an_interrupted_fit_is_said_to_be_unfinished_first(layers: bool) -> None
     assert fit.interrupted and first.doubtful and first.name == "unfinished"
     assert "interrupted by the user" in first.said and "model.fit(data, start=fit)" in first.remedy
     assert f"  doubtful    {first.doubt}\n" in fit.summary() and fit.diagnose(data).findings[0] == first
+    after = replace(fit, message="converged").diagnose(data).findings[0]  # Ctrl-C between one search and the next
+    assert after.said.startswith("interrupted by the user: this is what a search ended with, before all else was tried")
 
 
 def test_one_and_many_are_told_apart() -> None:
