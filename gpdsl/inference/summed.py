@@ -34,7 +34,7 @@ from gpdsl.kernels.functionals import Coefficients, Functionals, Values
 from gpdsl.language.inducing import read_features
 from gpdsl.program.evaluation import stack_inputs
 from gpdsl.program.groups import kernel_values
-from gpdsl.program.program import Program
+from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, Scope
 from gpdsl.symbolic.readings import OWN
 from gpdsl.symbolic.terms import latents_in, output_value
@@ -55,6 +55,9 @@ from gpdsl.symbolic.terms import latents_in, output_value
 
 AT_ONCE = 4_096
 """Rows of which features are held at once."""
+
+PART = 4e10
+"""Rows times squared features of which it is told that they are summed up: some seconds."""
 
 Learnt = Mapping[str, Array]
 
@@ -204,9 +207,7 @@ class SummedProfile:
     def __init__(self, problem: Problem, _: Result | None = None) -> None:
         line = line_of(problem.program)
         assert line is not None  # the plan has seen to it
-        given = problem.parameters, problem.inducing, problem.rows
-        add_up = problem.compiled(partial(_add_up, problem.program, line.output), *given)
-        self.problem, self.held = problem, (problem.inducing, add_up(*given))
+        self.problem, self.held = problem, (problem.inducing, _summed(problem, line.output))
         bound = partial(_bound, problem.program, line, problem.jitter)
         slope, at = jax.value_and_grad(lambda *each: bound(*each)[0]), (problem.parameters, *self.held)
         self._value = problem.compiled(slope, *at)
@@ -223,9 +224,10 @@ class SummedProfile:
 
     def at(self, learnt: Learnt, value: float = np.nan) -> Result:
         """The posterior there."""
-        mean, root = as_numpy(self._ended(dict(learnt), *self.held))
+        mean, root, most = as_numpy(self._ended(dict(learnt), *self.held))
         q = [Whitened(mean[None, None], root[None, None])]
-        return Result(as_numpy(dict(learnt)), as_numpy(self.problem.inducing), q, np.ones(1), value, 0.0)
+        found = Result(as_numpy(dict(learnt)), as_numpy(self.problem.inducing), q, np.ones(1), value, 0.0)
+        return replace(found, loss_bounds=(0.0, float(most)) if np.isfinite(most) else None)
 
 
 class SummedSearch:
@@ -251,35 +253,68 @@ class SummedSearch:
     finish = state
 
 
-def _add_up(program: Program, output: str, learnt: Learnt, inducing: list[Any], rows: Rows) -> Sums:
+def _summed(problem: Problem, output: str) -> Sums:
+    """Of all rows, part by part, each told of where there are several."""
+    (features,), rows, count = problem.inducing, problem.rows, problem.count
+    parts = math.ceil(count * len(features) ** 2 / PART)
+    size = math.ceil(count / parts)
+    y, seen = np.asarray(rows.outputs[output]), np.asarray(rows.observed[output]) > 0
+    centre = jnp.asarray(np.mean(y[seen]) if seen.any() else 0.0, y.dtype)
+
+    def part(number: int) -> tuple[Any, ...]:
+        """As many rows of every part, of which the last has some that another has counted."""
+        begin = min(number * size, count - size)
+        own = jnp.asarray(np.arange(begin, begin + size) >= number * size, y.dtype)
+        return problem.parameters, problem.inducing, take_rows(rows, slice(begin, begin + size)), own, centre
+
+    add_up = problem.compiled(partial(_add_up, problem.program, output), *part(0))
+    total = None
+    for number in range(parts):
+        if parts > 1:
+            problem.monitor.explored(number, parts, "summing up rows")
+        found = jax.block_until_ready(add_up(*part(number)))
+        total = found if total is None else jax.tree.map(jnp.add, total, found)
+    assert total is not None
+    return replace(total, centre=centre)
+
+
+def _add_up(
+    program: Program,
+    output: str,
+    learnt: Learnt,
+    inducing: list[Any],
+    rows: Rows,
+    own: Float[Array, "rows"],
+    centre: Float[Array, ""],
+) -> Sums:
+    """Of some rows, those that are `own`."""
     (group,), (features,) = program.groups, inducing
     kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
     functions = basis(group.form, [a[0] for a in kernel.arguments], features).functions
-    points, y, seen = stack_inputs(group.inputs, rows), rows.outputs[output], rows.observed[output]
-    seen = seen.astype(y.dtype)
-    centre = jnp.sum(jnp.where(seen > 0, y, 0.0)) / jnp.maximum(jnp.sum(seen), 1.0)
+    points, y = stack_inputs(group.inputs, rows), rows.outputs[output]
+    seen = rows.observed[output].astype(y.dtype) * own
     y = jnp.where(seen > 0, y - centre, 0.0)
     pad = -len(y) % min(AT_ONCE, len(y))
 
-    def part(total: Sums, some: tuple[Array, Array, Array]) -> tuple[Sums, None]:
+    def block(total: Sums, some: tuple[Array, Array, Array]) -> tuple[Sums, None]:
         at, y, seen = some
         phi = functions(at) * seen[:, None]
-        own = Sums(jnp.sum(seen), nothing, jnp.sum(y), jnp.sum(y * y), phi.T @ phi, phi.T @ y, jnp.sum(phi, axis=0))
-        return jax.tree.map(jnp.add, total, own), None
+        here = Sums(jnp.sum(seen), nothing, jnp.sum(y), jnp.sum(y * y), phi.T @ phi, phi.T @ y, jnp.sum(phi, axis=0))
+        return jax.tree.map(jnp.add, total, here), None
 
     size = len(y) + pad
     blocks = size // min(AT_ONCE, len(y))
     cut = lambda a: a.reshape(blocks, -1, *a.shape[1:])  # noqa: E731
     padded = jnp.pad(points, ((0, pad), (0, 0)), mode="edge"), jnp.pad(y, (0, pad)), jnp.pad(seen, (0, pad))
     nothing, vector = jnp.zeros((), y.dtype), jnp.zeros(len(features), y.dtype)
-    empty = Sums(nothing, centre, nothing, nothing, jnp.zeros((len(features), len(features)), y.dtype), vector, vector)
-    return jax.lax.scan(part, empty, tuple(map(cut, padded)))[0]
+    empty = Sums(nothing, nothing, nothing, nothing, jnp.zeros((len(features), len(features)), y.dtype), vector, vector)
+    return jax.lax.scan(block, empty, tuple(map(cut, padded)))[0]
 
 
 def _bound(
     program: Program, line: Line, jitter: float, learnt: Learnt, inducing: list[Any], sums: Sums
-) -> tuple[Float[Array, ""], Float[Array, "M"], Float[Array, "M M"]]:
-    """The bound with the log priors, and mean and root of q of the whitened values."""
+) -> tuple[Float[Array, ""], Float[Array, "M"], Float[Array, "M M"], Float[Array, ""]]:
+    """The bound with the log priors, mean and root of q of the whitened values, and what is lost at most."""
     (group,), (features,) = program.groups, inducing
     parameters = program.parameters.constrain(learnt)
     kernel = kernel_values(program.evaluator, group, parameters)
@@ -295,14 +330,21 @@ def _bound(
     explained = rate**2 * solve_triangular(factor, half.T, lower=True)
     told = rate / noise * solve_triangular(factor, weights * (sums.told - middle * sums.ones), lower=True)
     squares = (sums.squares - 2.0 * middle * sums.y + sums.count * middle**2) / noise**2
-    inner = jnp.linalg.cholesky(jnp.eye(len(told), dtype=told.dtype) + 0.5 * (explained + explained.T))
+    unit = jnp.eye(len(told), dtype=told.dtype)
+    explained = 0.5 * (explained + explained.T)
+    inner = jnp.linalg.cholesky(unit + explained)
     seen = solve_triangular(inner, told, lower=True)
     one = variance(group.form, arguments, Values(features.points[:1]))[0]
     left_open = rate**2 * sums.count * one - jnp.sum(jnp.diagonal(explained))
     value = -0.5 * (sums.count * math.log(2.0 * math.pi) + squares - jnp.sum(seen**2) + left_open)
     value = value - sums.count * jnp.log(noise) - jnp.sum(jnp.log(jnp.diagonal(inner)))
-    inverse = solve_triangular(inner, jnp.eye(len(told), dtype=told.dtype), lower=True)
-    return value + program.log_prior(parameters), inverse.T @ seen, jnp.linalg.cholesky(inverse.T @ inverse)
+    inverse = solve_triangular(inner, unit, lower=True)
+    root = jnp.linalg.cholesky(inverse.T @ inverse)
+    # as `certified_loss` has it, without its pass over the rows
+    noisier = 1.0 + jnp.maximum(left_open, 0.0)
+    later = solve_triangular(jnp.linalg.cholesky(noisier * unit + explained), told, lower=True)
+    most = 0.5 * (squares - jnp.sum(seen**2) - (squares - jnp.sum(later**2)) / noisier + noisier - 1.0)
+    return value + program.log_prior(parameters), inverse.T @ seen, root, most
 
 
 SUMMED = searching("summed", SummedSearch, refined=False, profiled=SummedProfile)

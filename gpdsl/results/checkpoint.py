@@ -81,7 +81,7 @@ def _bar(console: Console) -> Iterator[Callable[[Report], None]]:
                 description=report.stage,
                 completed=report.step,
                 total=report.steps,
-                elbo=f"{report.elbo:.2f}",
+                elbo=_reached(report),
                 left=left,
                 simulator=_simulator(report),
             )
@@ -123,7 +123,12 @@ def _lines(console: Console) -> Iterator[Callable[[Report], None]]:
 
 def _said(report: Report) -> str:
     left = "" if report.remaining is None else f", at most {duration(report.remaining)} left"
-    return f"step {report.step} of at most {report.steps}: elbo {report.elbo:.2f}{left}{_simulator(report)}"
+    return f"step {report.step} of at most {report.steps}: elbo {_reached(report)}{left}{_simulator(report)}"
+
+
+def _reached(report: Report) -> str:
+    """The bound; a dash before the first step."""
+    return f"{report.elbo:.2f}" if report.elbo > -math.inf else "–"
 
 
 def _simulator(report: Report) -> str:

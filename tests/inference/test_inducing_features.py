@@ -229,17 +229,21 @@ infer vi: inducing f = fourier(12)
 
 
 def test_rows_summed_up_once_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As sites of all rows, with a missing value, and more rows than are held at once."""
-    monkeypatch.setattr(summed, "AT_ONCE", 64)
+    """As sites of all rows, with a missing value, more rows than are held at once, and parts that are told of."""
+    monkeypatch.setattr(summed, "AT_ONCE", 16)
+    monkeypatch.setattr(summed, "PART", 40 * 25**2)
+    stages: list[str] = []
     rng = np.random.default_rng(0)
     x = np.stack([rng.uniform(0, 2, 150), rng.uniform(-1, 1, 150)], axis=1)
     y = 2 + np.sin(3 * x[:, 0]) * x[:, 1] + 0.5 * rng.standard_normal(150)
     y[3] = np.nan
     data, model, new = {"x": x, "y": y}, gpdsl.compile(SUMMED), {"x": np.array([[0.1, 0.2], [3.0, -1.0]])}
-    one = model.fit(data)
+    one = model.fit(data, callback=lambda report: stages.append(report.stage))
+    assert stages[:5] == [*4 * ["summing up rows"], "full posterior, summed"]
     assert one.choice.reasons["posterior"].endswith("all rows are summed up once") and one.choice.batch == 0
     other = model.fit(data, optimizer="natural")
     assert one.elbo == pytest.approx(other.elbo, abs=1e-5)
+    assert one.inducing_loss_bounds == pytest.approx(other.inducing_loss_bounds, rel=1e-3)  # by a pass over the rows
     told = [each.predict(new) for each in (one, other)]
     np.testing.assert_allclose(told[0].mean("f"), told[1].mean("f"), rtol=1e-3)
     np.testing.assert_allclose(told[0].variance("f"), told[1].variance("f"), rtol=1e-3)

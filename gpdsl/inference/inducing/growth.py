@@ -151,6 +151,7 @@ def _grown(
     try:
         loss, unbent = _assess(program, data, options, best)
         while not (loss.small or best[0].interrupted or best[0].elbo + NEAR * data.rows < bound):
+            best[1].explored(0, 1, "more inducing variables")
             begin = _next(program, unbent, data, options, best, loss, ALONE if bound > -np.inf else 1.0)
             if begin is None:
                 break
@@ -262,7 +263,8 @@ def _shifted(callback: Told, before: Monitor, stage: str = "") -> Told:
 
     def told(report: Report) -> None:
         total = replace(report, step=report.step + steps, steps=report.steps + steps, elapsed=report.elapsed + seconds)
-        callback(replace(total, stage=stage + report.stage))
+        elbo = report.elbo if report.elbo > -np.inf else before.last  # before the first step
+        callback(replace(total, elbo=elbo, stage=stage + report.stage))
 
     return told
 

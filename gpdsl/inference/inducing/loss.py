@@ -156,6 +156,8 @@ def certified_loss(
     It tells where observations are normal about one latent each, which is read at the row's own inputs.
     """
     result, _, choice, jitter = found
+    if result.loss_bounds is not None:  # rows are summed up
+        return result.loss_bounds
     if choice.exact or choice.dense or choice.weights is not None or program.fields or program.sampled:
         return None
     program = training(program, dense=False)
