@@ -19,7 +19,7 @@ from gpdsl.data import Data
 from gpdsl.data.table import stays_on_disk
 from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.driver import Engine, Plan, searching
 from gpdsl.inference.inducing.start import distinct
 from gpdsl.inference.plan.options import DEFAULT_INDUCING, EXACT_ROWS, Choice, Options
 from gpdsl.inference.plan.planning import decided
@@ -97,7 +97,7 @@ def plan_summed(program: Program, data: Data, options: Options, start: Start | N
     reasons = {"posterior": reason, "optimizer": "the bound at its best q, whose cost does not depend on the rows"}
     steps = options.steps or max(choice.steps, 2000)
     choice = replace(choice, posterior="full", optimizer="lbfgs", steps=steps, reasons=reasons)
-    return Plan(choice, Layout(parse_family("full", False), False), inducing, SUMMED)
+    return Plan(choice, Layout(parse_family("full", False), False), inducing, _engine())
 
 
 def _suited(program: Program, options: Options) -> bool:
@@ -204,7 +204,7 @@ def _terms(form: Form) -> int:
 class SummedProfile:
     """The bound at the best q of any parameters, and that q."""
 
-    def __init__(self, problem: Problem, _: Result | None = None) -> None:
+    def __init__(self, problem: Problem) -> None:
         line = line_of(problem.program)
         assert line is not None  # the plan has seen to it
         self.problem, self.held = problem, (problem.inducing, _summed(problem, line.output))
@@ -233,8 +233,8 @@ class SummedProfile:
 class SummedSearch:
     """L-BFGS over the learnt parameters of the bound at its best q."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.profile = problem, SummedProfile(problem)
+    def __init__(self, problem: Problem, profile: SummedProfile) -> None:
+        self.problem, self.profile = problem, profile
         self.bound = Remembered(self.profile, problem.parameters)
 
     def run(self) -> str:
@@ -347,4 +347,13 @@ def _bound(
     return value + program.log_prior(parameters), inverse.T @ seen, root, most
 
 
-SUMMED = searching("summed", SummedSearch, refined=False, profiled=SummedProfile)
+def _engine() -> Engine:
+    """Of one fit: all its searches, and what is asked of it afterwards, have the same rows."""
+    known: list[SummedProfile] = []
+
+    def profile(problem: Problem, _: Result | None = None) -> SummedProfile:
+        if not known or known[0].problem.jitter != problem.jitter:
+            known[:] = [SummedProfile(problem)]
+        return known[0]
+
+    return searching("summed", lambda problem: SummedSearch(problem, profile(problem)), refined=False, profiled=profile)

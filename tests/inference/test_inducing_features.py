@@ -249,6 +249,16 @@ def test_rows_summed_up_once_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_allclose(told[0].variance("f"), told[1].variance("f"), rtol=1e-3)
 
 
+def test_searches_of_one_fit_sum_up_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts at the scales of the data, and with short length-scales, after one that finds nothing."""
+    monkeypatch.setattr(summed, "PART", 40 * 12**2)
+    rng, stages = np.random.default_rng(0), []
+    data = {"x": rng.uniform(0, 3, 40), "y": rng.standard_normal(40)}
+    callback = lambda report: stages.append(report.stage)  # noqa: E731
+    fit = gpdsl.compile(SERIES).fit(data, inducing="fourier(13)", callback=callback, diagnose="no")
+    assert "best of 3 starts" in fit.message and stages.count("summing up rows") == 2
+
+
 def test_what_summed_rows_lose_is_the_difference_to_dense_inference() -> None:
     """What is certain at the fit's parameters is an upper bound of it."""
     data, text = series(25), SERIES.replace("GP(0,", "GP(0.4,").replace("Normal(f,", "Normal(f + 0.7,")
