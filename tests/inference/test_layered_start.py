@@ -460,3 +460,12 @@ def test_layers_over_moving_values_have_points_alone() -> None:
             model.fit(data, inducing=asked)
     with pytest.raises(gpdsl.GpdslError, match="inducing h = eigen.4. are not points"):
         model.fit(data, inducing={"h": "eigen(4)"}, expectations="closed")
+
+
+@pytest.mark.slow
+def test_layers_over_data_without_noise_end_no_worse_than_one() -> None:
+    """Variance of a layer that is next to none elsewhere is large beside next to no noise."""
+    x = np.linspace(-2, 2, 30)
+    wide = SHARP.replace("0.0001", "0.1").replace("0.5", "1")
+    fit = gpdsl.compile(wide).fit({"x": x, "y": np.sin(2 * x)}, seed=0, standardise=True, progress=False)
+    assert fit.elbo > 140 and not fit.notes

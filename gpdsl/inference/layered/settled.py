@@ -28,7 +28,7 @@ from gpdsl.inference.driver import ALL_DONE, INTERRUPTED
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.engine import SHARE, LayeredSearch, Place, State, rises
 from gpdsl.inference.layered.propagation import inner_width
-from gpdsl.inference.layered.start import Groups, may_be_none, passing_on, start_layers
+from gpdsl.inference.layered.start import TINIEST, Groups, may_be_none, passing_on, start_layers
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Found, Problem, Report, Result, as_arrays
 from gpdsl.inference.warm import Start
@@ -127,6 +127,8 @@ def no_worse_than_one(
         if not best[0].elbo > bound or start is None:
             return found
         whole = fit_all(passing_on(program), start)
+        if _lost(whole, best[0].elbo, data.rows) and may_be_none(program):
+            whole = max(whole, fit_all(passing_on(program, TINIEST), start), key=lambda each: each[0].elbo)
     except Callers as theirs:
         raise theirs.problem from theirs.problem.__cause__
     except GpdslError:
@@ -142,15 +144,20 @@ def _told_of_one(found: Found, one: float, rows: int, none: bool) -> Found:
     Layers that may be none (`none`) have lost what one has. Of others it is no fault of the search that they cost more
     than they gain, and the message says that they do.
     """
-    above = one - found[0].elbo
-    if found[0].interrupted or Loss(above, rows).small:
+    if not _lost(found, one, rows):
         return found
+    above = one - found[0].elbo
     said = f"the last layer alone, with those below as they start, has a bound that is {above:.3g} nats higher"
     if not none:
         message = f"{found[0].message}; {said}, as narrow as these cannot be: a model of one layer may be enough"
         return replace(found[0], message=message), *found[1:]
     kept = "layers that went on from there did not keep it: give more `steps`, or compare a model of one layer"
     return replace(found[0], notes=(*found[0].notes, f"{said}, and {kept}")), *found[1:]
+
+
+def _lost(found: Found, one: float, rows: int) -> bool:
+    """Whether a search that nobody has stopped ends below one layer."""
+    return not (found[0].interrupted or Loss(one - found[0].elbo, rows).small)
 
 
 def _fit_of_one(program: Program, data: Data, options: Options, fit: Fit, bound: float) -> tuple[Program, Found]:

@@ -42,8 +42,9 @@ NARROWEST = 1e-4
 NONE = 0.002
 """Standard deviation of values of layers that are none: their q begins as the prior, which costs nothing."""
 
-TINY = 1e-6
-"""Variance of values of inner layers that are to be none: they pass their arguments on."""
+TINY, TINIEST = 1e-6, 1e-12
+"""Variances of values of inner layers that are to be none, as they pass their arguments on; and to be none where there
+is next to no noise. From the first they widen within fewer steps."""
 
 SPREAD, WIDE = 0.3, 0.9
 """Of row variables beside inputs, in units of the prior: how far apart their means start, and how wide q is."""
@@ -271,7 +272,7 @@ def _row_variables(
     return {"mean": mean.T[None], "log_sd": np.full((1, group.size, count), np.log(sd))}, mean
 
 
-def passing_on(program: Program) -> Program:
+def passing_on(program: Program, tiny: float = TINY) -> Program:
     """The program with next to no variance of inner layers whose means pass their arguments on, so that they are none.
 
     As far as learnt parameters scale it: those of layers that are narrow already stay as they are.
@@ -280,7 +281,7 @@ def passing_on(program: Program) -> Program:
     for group in program.groups:
         if program.inner & set(group.names) and all(_reads_arguments(member.latent) for member in group.members):
             for name in values:
-                values[name] = _narrowing(program, group, values, name)
+                values[name] = _narrowing(program, group, values, name, tiny)
     return at_values(program, values)
 
 
@@ -293,7 +294,7 @@ def may_be_none(program: Program) -> bool:
     return passing and all(np.max(_scale(narrow, group, values)) <= NARROWEST for group in inner)
 
 
-def _narrowing(program: Program, group: Group, values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def _narrowing(program: Program, group: Group, values: Mapping[str, np.ndarray], name: str, tiny: float) -> np.ndarray:
     """A parameter at which the variances that it scales are tiny; as it is where it scales none that is wide."""
     every = as_arrays({**program.parameters.held, **values}, float)
 
@@ -308,6 +309,6 @@ def _narrowing(program: Program, group: Group, values: Mapping[str, np.ndarray],
         return values[name]
     power = np.max(powers, axis=0)
     largest = np.max(np.where(powers > 0, wide[:, None], 0.0), axis=0)
-    share = np.where(power > 0, (TINY / np.maximum(largest, TINY)) ** (1.0 / np.where(power > 0, power, 1.0)), 1.0)
+    share = np.where(power > 0, (tiny / np.maximum(largest, tiny)) ** (1.0 / np.where(power > 0, power, 1.0)), 1.0)
     found = values[name] * share.reshape(np.shape(values[name]))
     return found if program.parameters.bijectors[name].contains(found) else values[name]
