@@ -136,20 +136,29 @@ class Condition:
         assert isinstance(body, m.Operation)
         return body.operands[0]
 
-    def probability(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """In each row, and its standard error: 0 where a distribution function says it."""
-        found, errors = [], []
+    def probability(self, count: int, seed: int, error: bool = False) -> np.ndarray:
+        """In each row, or its standard error: 0 where a distribution function says it and no layers are sampled."""
+        found = []
         for number, (rows, skip) in enumerate(parts(self.beliefs.count, ROWS_AT_ONCE)):
             part = replace(self, beliefs=self.beliefs.part(rows))
-            share = part._known() if not _is_random(part.beliefs, part.expression) else part._by_law(part.expression)
-            error = np.zeros(part.beliefs.count)
-            if share is None:
-                draws = row_by_row(part.beliefs, count, np.random.default_rng([seed, number]), apart=True)
-                share = part._share(draws)
-                error = np.where(share * (1.0 - share) > 0, np.sqrt(share * (1.0 - share) / count), NEVER / count)
-            found.append(share[skip:])
-            errors.append(error[skip:])
-        return np.concatenate(found), np.concatenate(errors)
+            known = part._in_rows(count, [seed, number])[int(error)]
+            if error and part.beliefs.program.inner:
+                sets = [replace(part, beliefs=each) for each in part.beliefs.sets()]
+                shares = [
+                    each._in_rows(max(count // len(sets), 1), [seed, number, k])[0] for k, each in enumerate(sets)
+                ]
+                known = np.maximum(known, np.std(shares, axis=0, ddof=1) / np.sqrt(len(sets)))
+            found.append(known[skip:])
+        return np.concatenate(found)
+
+    def _in_rows(self, count: int, seeds: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """In each row, and the standard error of a share of draws."""
+        share = self._by_law(self.expression) if _is_random(self.beliefs, self.expression) else self._known()
+        if share is not None:
+            return share, np.zeros(self.beliefs.count)
+        share = self._share(row_by_row(self.beliefs, count, np.random.default_rng(seeds), apart=True))
+        left = np.sqrt(share * (1.0 - share) / count)
+        return share, np.where(share * (1.0 - share) > 0, left, NEVER / count)
 
     def _known(self) -> np.ndarray:
         """1 where it holds, of a condition that nothing random enters."""

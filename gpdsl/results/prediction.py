@@ -327,14 +327,14 @@ class Prediction(Scored):
         """P(condition) in each row, [rows], such as of `"y > 3 and rate < 2"`; its standard error where `error` asks.
 
         The condition is an expression of the language in outputs, latents, row variables, lets, parameters, constants
-        and inputs, in the units of the data. One output or latent against what is known is exact; all else is a share
-        of draws of each row. Labels are compared by their levels where these are numbers, else by their place, from 1;
-        words of labels and times stand in quotes.
+        and inputs, in the units of the data. One output or latent against what is known is exact, but for passes
+        through layers; all else is a share of draws of each row. Labels are compared by their levels where these are
+        numbers, else by their place, from 1; words of labels and times stand in quotes.
         """
         seed = check_draws("probability", draws, seed, min(self.beliefs.count, ROWS_AT_ONCE))
         unseen = {} if self.origin is None else self.origin.data.unseen
         asked = condition_of(self.beliefs, condition, self.standardised, self._calendar, unseen)
-        return asked.probability(draws, seed)[int(error)]
+        return asked.probability(draws, seed, error)
 
     def total(self, name: str, *, by: Any = None, how: str = "sum", count: int = 2000, seed: int = 0) -> Total:
         """Sum over all rows (`how` may be mean, max or min too), from `count` draws of all rows together.

@@ -67,6 +67,9 @@ def test_errors_of_passes_are_about_as_large_as_what_they_miss(of_two: gpdsl.Fit
     ):
         error = float(prediction.error("y", of)[0])
         assert 0 < error < 0.2 and abs(float(found[0]) - known) < 5 * error
+    for condition, least in (("y > 2.5", 0.0), ("y > 2.5 and w > -99", 0.004)):  # by passes, and by a share of draws
+        share, error = (float(prediction.probability(condition, error=each)[0]) for each in (False, True))
+        assert least < error < 0.02 and abs(share - KNOWN.sf(2.5)) < 5 * error
 
 
 def test_errors_of_evenly_spaced_passes_are_small(narrow: gpdsl.Fit) -> None:
