@@ -249,6 +249,15 @@ def test_rows_summed_up_once_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_allclose(told[0].variance("f"), told[1].variance("f"), rtol=1e-3)
 
 
+def test_too_many_features_of_a_product_are_refused() -> None:
+    """They took minutes a step, of which nothing was heard."""
+    model = gpdsl.compile(PLANE.format("Matern32(1, on = x[1]) * Matern32(1, on = x[2])"))
+    data = {"x": np.random.default_rng(0).uniform(0, 1, (40, 2)), "y": np.zeros(40)}
+    with pytest.raises(GpdslError, match=r"they are 4,900 of this kernel, and more than 4,000 are not computed"):
+        model.explain(data, inducing="fourier(70)")
+    assert "fourier(63)" in model.explain(data, inducing="fourier(63)")
+
+
 def test_searches_of_one_fit_sum_up_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts at the scales of the data, and with short length-scales, after one that finds nothing."""
     monkeypatch.setattr(summed, "PART", 40 * 12**2)

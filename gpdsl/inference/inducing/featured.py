@@ -18,6 +18,7 @@ from gpdsl.kernels.covariance import basis, covariance
 from gpdsl.kernels.fourier import SMOOTHNESS, Basis, Family, Unsuited
 from gpdsl.kernels.functionals import Coefficients, Derivatives, Elementary, Functionals, Values, outline, stacked
 from gpdsl.kernels.interdomain import FAMILIES, PATCHES, images_of
+from gpdsl.kernels.spherical import MOST
 from gpdsl.language.calls import answering
 from gpdsl.language.checker.functionals import roughness
 from gpdsl.language.inducing import Written, check_features_name, name_features, read_features
@@ -70,6 +71,16 @@ def featured(
             where = _corners(group, part, data, points)
         found += _kind(program, group, part, where)
     return stacked(tuple(found))
+
+
+def few_enough(program: Program, group: Group, written: str, features: Functionals) -> Functionals:
+    """The features that are written so. Raises ModelError for more than can be computed with: products take many."""
+    if len(features) <= MOST or all(part.family == "points" for part in read_features(written) or ()):
+        return features
+    latent = group.members[0].latent
+    why = f"they are {len(features):,} of this kernel, and more than {MOST:,} are not computed: a step takes their cube"
+    remedy = "ask for fewer; where kernels are multiplied, there are as many as the product of what each has"
+    raise program.translator.failure(NoFeatures(latent.kernel.span, latent.name, written, why, remedy))
 
 
 def _integrated(program: Program, group: Group, written: str) -> GpdslError:

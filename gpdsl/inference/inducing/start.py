@@ -16,7 +16,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_matrix
 
 from gpdsl.data import Data, DataError, TooManyInducing
-from gpdsl.inference.inducing.featured import featured
+from gpdsl.inference.inducing.featured import featured, few_enough
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.features import factorise, sparse_features
 from gpdsl.inference.problem import as_arrays
@@ -193,7 +193,8 @@ def _of_group(
     looked_at = functionals_at(group, group.readings.atoms, rows)
     points = np.asarray(every_point(looked_at))
     if choice.features:
-        return featured(program, group, choice.features, data, points, partial(kmeans_centres, rng=rng), rng), False
+        features = featured(program, group, choice.features, data, points, partial(kmeans_centres, rng=rng), rng)
+        return few_enough(program, group, choice.features, features), False
     levels = telling(group.form, points.shape[1])
     if levels and len(levels) == points.shape[1]:  # values at the levels of labels determine all
         return placed(np.unique(points, axis=0)), False
