@@ -23,8 +23,11 @@ def replacing(target: str | Path, mode: str = "w", lasting: bool = True) -> Iter
     no file (a pipe, a device) is written to as it is. Raises OSError.
     """
     text: dict[str, Any] = {} if "b" in mode else {"newline": "", "encoding": "utf-8"}
-    place = os.path.realpath(target)
-    before = _status(place)
+    try:
+        place = os.path.realpath(target)
+        before = _status(place)
+    except ValueError as problem:  # a name with a NUL or half a character in it
+        raise OSError(errno.EINVAL, str(problem), str(target)) from problem
     if before is not None and not stat.S_ISREG(before.st_mode):
         with open(place, mode, **text) as file:
             yield file

@@ -108,6 +108,8 @@ def column_of(name: str, values: object, source: str) -> np.ndarray:
     elif array.dtype.kind in "USO":
         array = array.astype(object)
     elif array.dtype.kind == "M":
+        if isinstance(values, np.ma.MaskedArray):
+            array = values.filled(np.datetime64("NaT"))
         return as_datetimes(array)
     else:
         raise _not_a_column(name, f"its type is {array.dtype}", source)
@@ -348,7 +350,10 @@ def _archive(path: Path, source: str) -> Iterator[Any]:
     """An open archive."""
     try:
         with path.open("rb") as file:  # which NumPy leaves open where the archive is damaged
-            archive = np.load(file, allow_pickle=False)
+            try:
+                archive = np.load(file, allow_pickle=False)
+            except ValueError as problem:  # other bytes, which NumPy takes for pickled ones, to be trusted
+                raise zipfile.BadZipFile from problem
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(Unreadable("it is one array, not an archive of arrays with names"), source=source)
             yield archive

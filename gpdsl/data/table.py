@@ -169,8 +169,13 @@ _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
 def as_datetimes(values: np.ndarray) -> np.ndarray:
-    """An array of NumPy's times as objects, to the microsecond; None where there is none."""
-    return values.astype("M8[us]").astype(object)
+    """An array of NumPy's times as objects, to the microsecond; None where there is none, text beyond the year 9999."""
+    moments = values.astype("M8[us]").astype(object)
+    years = values.astype("M8[Y]").astype(np.int64) + 1970
+    beyond = ~np.isnat(values) & ((years < 1) | (years > 9999))  # of which NumPy makes whole numbers
+    if beyond.any():
+        moments[beyond] = values[beyond].astype(str)
+    return moments
 
 
 def moment_of(value: Any) -> datetime | None:

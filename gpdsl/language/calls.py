@@ -147,7 +147,8 @@ ANYTHING: tuple[str, Callable[[Any], bool]] = ("anything", lambda given: True)
 
 
 def _is_list(given: object) -> bool:
-    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    several = isinstance(given, Iterable) and getattr(given, "shape", None) != ()  # an array of no axes is a number
+    return several and not isinstance(given, str | bytes | Mapping)
 
 
 def _mistaken(function: Callable[..., Any], given: Mapping[str, Any]) -> str:

@@ -81,9 +81,7 @@ def read_model(path: str | Path) -> str:
 def read_exactly(path: str | Path) -> str:
     """The text with its own line ends. Devices and pipes, which may have no end, are not opened."""
     try:
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise GpdslError(f"{path}: it is a device or a pipe, not a file")
+        refuse_streams(path)
         if Path(path).suffix.lower() in TABLES:
             then = f"`gpdsl new --data {path}` writes a first model of it, and `--data {path}` gives it to a model"
             raise GpdslError(f"{path}: it is a table by its name, not the text of a model; {then}")
@@ -93,6 +91,13 @@ def read_exactly(path: str | Path) -> str:
         raise GpdslError(f"{path}: {error.strerror}") from error
     except ValueError as error:  # a name with a NUL in it
         raise GpdslError(f"{path}: {error}") from error
+
+
+def refuse_streams(path: str | Path) -> None:
+    """Raise GpdslError for a device or a pipe, which may have no end, and OSError where nothing is."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise GpdslError(f"{path}: it is a device or a pipe, not a file")
 
 
 def decoded(content: bytes, path: str | Path) -> str:
@@ -129,7 +134,7 @@ class Reach:
     ) -> Reach:
         """The reach of a model, its folders checked. Raises GpdslError for one that there is not."""
         several = [allow] if isinstance(allow, (str, os.PathLike)) else allow
-        if not isinstance(several, Iterable):
+        if not isinstance(several, Iterable) or getattr(several, "shape", None) == ():
             raise GpdslError(f'allow: expected folders, such as ["shared"], not {quoted(allow)}')
         file = None if model is None else Path(model)
         own = file.parent if folder is None and file is not None and file.parent.is_dir() else folder

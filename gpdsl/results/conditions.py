@@ -24,7 +24,7 @@ from gpdsl.language import compile_text, model as m
 from gpdsl.language.checker.scope import SORTS
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.calls import LatentCalled
-from gpdsl.language.errors.names import Unexpected, UnknownName
+from gpdsl.language.errors.names import EndsEarly, Unexpected, UnknownName
 from gpdsl.language.vocabulary import Source, Span
 from gpdsl.program.cache import jit
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
@@ -305,8 +305,10 @@ def _said(mistake: Mistake, names: str, sorts: Mapping[str, str]) -> Mistake:
     if isinstance(mistake, UnknownName) and not mistake.suggestion:
         return replace(mistake, habit=f"a condition has {names}")
     if isinstance(mistake, Unexpected):
-        found = "the end" if mistake.found == "then" else f"`{mistake.found}`"
-        return replace(mistake, habit=f"{found} stands where it cannot; write a condition such as `y > 3 and rate < 2`")
+        said = "write a condition such as `y > 3 and rate < 2`"
+        if mistake.found == "then":
+            return EndsEarly(mistake.span, mistake.expected, mistake.form, said)
+        return replace(mistake, habit=f"`{mistake.found}` stands where it cannot; {said}")
     return mistake
 
 

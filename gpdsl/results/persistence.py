@@ -35,6 +35,7 @@ from gpdsl.language.calls import Named, Parameters, answering, path_of
 from gpdsl.language.model import Declarations
 from gpdsl.language.options import engines_known
 from gpdsl.language.syntax import SyntaxTree
+from gpdsl.language.used import refuse_streams
 from gpdsl.program.program import make_program
 from gpdsl.program.white import predicting
 from gpdsl.replacing import replacing
@@ -130,6 +131,8 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
     """
     path = path_of(path, "load_fit")
     try:
+        refuse_streams(path)
+        path.open("rb").close()  # which says why it cannot: `safe_open` calls missing what it may not read
         with safe_open(path, framework="numpy") as handle:
             said = handle.metadata() or {}
             header = json.loads(said["gpdsl"])
@@ -137,6 +140,8 @@ def load_fit(path: str | Path, externals: Mapping[str, Any] | None = None) -> Fi
     except FileNotFoundError as error:
         raise GpdslError(f"{path}: no such file") from error
     except (OSError, SafetensorError, *TROUBLE) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise GpdslError(f"{path}: {error.strerror}") from error
         if path.suffix == ".gpm":
             raise GpdslError(f"{path} is a model, not a fit: fit it to data first, and save that") from error
         raise GpdslError(f"{path} is not a fit saved by gpdsl, or is damaged ({type(error).__name__})") from error

@@ -37,7 +37,10 @@ def rmse(fit: Fit, data: Any, name: str | None = None) -> float:
 def sse(fit: Fit, data: Any, name: str | None = None) -> float:
     """Standardised squared error: mean squared error over the variance of the observed values (SAVIGP 9.2)."""
     name, bound = _output(fit, name), fit.bind(data, None, outputs=True)
-    return rmse(fit, data, name) ** 2 / float(np.var(bound.outputs[name][bound.observed[name]]))
+    error, spread = rmse(fit, data, name), np.std(bound.outputs[name][bound.observed[name]])
+    if not spread:
+        raise GpdslError(f"sse: the observed values of `{name}` are all the same, and have no variance; use rmse")
+    return float((error / spread) ** 2)
 
 
 @answering

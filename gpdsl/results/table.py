@@ -141,7 +141,7 @@ def _number_columns(
     if len(quantiles):
         ends = prediction.quantile(name, quantiles)
         ends = in_words(prediction.levels(name), ends) if binary else ends
-        parts |= {f"q{p:g}": values for p, values in zip(quantiles, ends, strict=True)}
+        parts |= {f"q{float(p):g}": values for p, values in zip(quantiles, ends, strict=True)}
     if by_point:  # the last axis numbers the points; a number computed from a field is a table of one row
         parts = {part: np.moveaxis(np.atleast_1d(values), -1, 0) for part, values in parts.items()}
     columns: dict[str, np.ndarray] = {}
@@ -213,11 +213,11 @@ class Total:
         """Quantiles of the draws, several in front. Raises GpdslError for probabilities outside of 0 to 1."""
         try:
             asked = np.asarray(probabilities, float)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             asked = np.asarray(np.nan)
-        if not (asked.size and np.all((asked >= 0) & (asked <= 1))):
+        if asked.ndim > 1 or not (asked.size and np.all((asked >= 0) & (asked <= 1))):
             raise GpdslError(f"quantile: expected probabilities from 0 to 1, got {str(probabilities)[:60]}")
-        return np.quantile(self.draws, probabilities, axis=0)
+        return np.quantile(self.draws, asked, axis=0)
 
     def interval(self, level: float = 0.9) -> np.ndarray:
         """The central interval of so much probability, [2, *groups, *axes]."""
@@ -241,7 +241,8 @@ class Total:
     def to_frame(self, quantiles: float | Sequence[float] = (0.05, 0.95)) -> DataFrame:
         """A pandas frame with one row for each group: `mean`, `sd`, `q0.05` and so on; elements as `mean[1]`."""
         pd = _pandas()
-        parts = {"mean": self.mean, "sd": self.sd, **{f"q{p:g}": self.quantile(p) for p in np.atleast_1d(quantiles)}}
+        ends = [(p, self.quantile(p)) for p in np.atleast_1d(quantiles)]
+        parts = {"mean": self.mean, "sd": self.sd, **{f"q{float(p):g}": end for p, end in ends}}
         if self.groups is None:
             parts = {part: np.asarray(values)[None] for part, values in parts.items()}
         columns = {

@@ -146,6 +146,25 @@ def test_the_system_says_what_memory_is_free() -> None:
     assert 2**24 < memory.free_memory() < 2**60
 
 
+def test_times_that_are_masked_or_beyond_the_calendar_are_no_numbers() -> None:
+    days = np.array(["2024-01-05", "2024-01-06"], "M8[D]")
+    masked = np.ma.masked_array(days, [False, True])
+    with pytest.raises(DataError, match="column `t`, row 2: the input is missing"):
+        bind(models.TIME, {"t": masked, "y": [1, 2]})
+    for year in (-20000, 12000):
+        far = np.array(["2024-01-05", f"{year}-01-06"], "M8[D]")
+        with pytest.raises(DataError, match=f"column `t`, row 2: `{year}-01-06` is no date"):
+            bind(models.TIME, {"t": far, "y": [1, 2]})
+        with pytest.raises(DataError, match="column `x`, row [12]: .* not a number"):
+            bind(models.REAL, {"x": far, "y": [1, 2]})
+
+
+def test_other_bytes_are_not_called_objects_to_be_trusted(tmp_path: Path) -> None:
+    (tmp_path / "d.npz").write_bytes(bytes(range(256)))
+    with pytest.raises(DataError, match="it is no archive of plain NumPy arrays"):
+        bind(models.REAL, tmp_path / "d.npz")
+
+
 def test_devices_and_pipes_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "zero.csv").symlink_to("/dev/zero")

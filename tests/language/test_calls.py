@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -176,6 +178,16 @@ def test_arguments_that_are_something_else_are_told_what_is_expected(fit: gpdsl.
         (lambda: prediction.to_frame(names=3), "`names`: expected a list of texts, got 3"),
         (lambda: prediction.label([]), r"prediction.label: `name`: expected a text, got \[\]"),
         (lambda: prediction.pit("y", [0.0, 1.0], seed=-1), "seed = -1: expected a whole number"),
+        (lambda: prediction.to_frame(names=np.array(1.0)), "`names`: expected a list of texts, got array"),
+        (lambda: prediction.total("y").quantile(10**400), "expected probabilities from 0 to 1, got 1000"),
+        (lambda: prediction.total("y").quantile(np.full((2, 2), 0.5)), "expected probabilities from 0 to 1, got"),
+        (lambda: prediction.total("y").to_frame({0.5}), "expected probabilities from 0 to 1, got {0.5}"),
+        (lambda: prediction.probability("y"), "compares nothing"),
+        (lambda: prediction.probability("y + 1"), "ends too early(.|\n)*write a condition"),
+        (lambda: gpdsl.compile("model m", allow=np.array(1.0)), "allow: expected folders"),
+        (lambda: gpdsl.score.sse(fit, {"site": ["a"], "y": [1.0]}), "all the same, and have no variance; use rmse"),
+        (lambda: fit.save("a\0b"), "cannot write the fit to .*embedded null byte"),
+        (lambda: fit.save("a\ud800"), "cannot write the fit to .*surrogates not allowed"),
         (lambda: gpdsl.retry("often"), "no policy for failures"),  # type: ignore[arg-type]
         (lambda: gpdsl.register_distribution(), "missing a required argument"),  # type: ignore[call-arg]
     ]
@@ -218,8 +230,11 @@ def test_groups_of_a_total_are_called_as_their_column(fit: gpdsl.Fit) -> None:
 
 def test_quantiles_of_a_frame_may_be_an_array(fit: gpdsl.Fit) -> None:
     prediction = fit.predict({"site": ["a"]})
-    frames = [prediction.to_frame(quantiles=each) for each in (0.5, [0.5], np.array([0.5]))]  # type: ignore[arg-type]
+    kinds: list[Any] = [0.5, [0.5], np.array([0.5]), Fraction(1, 2), Decimal("0.5")]
+    frames = [prediction.to_frame(quantiles=each) for each in kinds]
     assert all(each.equals(frames[0]) and "y_q0.5" in each for each in frames)
+    sums = [prediction.total("y").to_frame(quantiles=each) for each in kinds]
+    assert all(each.equals(sums[0]) and "q0.5" in each for each in sums)
 
 
 def test_averages_over_parameters_refuse_what_others_do() -> None:

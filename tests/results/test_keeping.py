@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +93,21 @@ def test_a_damaged_file_is_an_error_not_a_crash(fit: gpdsl.Fit, tmp_path: Path, 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(gpdsl.GpdslError, match="nothing.gpfit"):
         gpdsl.load_fit(tmp_path / "nothing.gpfit")
+
+
+def test_what_cannot_be_read_is_not_called_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.gpfit")
+    (tmp_path / "kept.gpfit").write_bytes(b"")
+    for name, said in (("pipe.gpfit", "it is a device or a pipe"), (".", "Is a directory")):
+        with pytest.raises(gpdsl.GpdslError, match=said):
+            gpdsl.load_fit(tmp_path / name)
+
+    def refuse(*_: object) -> None:  # as the system does, but to the superuser
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(gpdsl.GpdslError, match="kept.gpfit: Permission denied"):
+        gpdsl.load_fit(tmp_path / "kept.gpfit")
 
 
 def test_the_summary_shows_what_was_learnt(fit: gpdsl.Fit) -> None:
