@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,7 +89,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     @answering
     def __init__(
         self,
-        model: str | PathLike[str] | models.Model | None = None,
+        model: str | os.PathLike[str] | models.Model | None = None,
         *,
         engine: str | None = None,
         posterior: str | None = None,
@@ -134,9 +134,10 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             "inducing": self.inducing,
             "steps": self.steps,
         }
-        if not isinstance(self.options or {}, Mapping):
-            raise GpdslError(f"options: expected a dictionary of options, got {quoted(repr(self.options))[:60]}")
-        given |= held | dict(self.options or {})
+        options = {} if self.options is None else self.options
+        if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+            raise GpdslError(f"options: expected a dictionary of options, got {quoted(repr(options))[:60]}")
+        given |= held | dict(options)
         if self.model is None and all(given.get(name) is None for name in ("engine", "posterior", *SPARSE)):
             given = self._sizes(len(y)) | {name: value for name, value in given.items() if value is not None}
         self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **given)
@@ -320,13 +321,13 @@ def _lengths(width: float) -> dict[str, float]:
     return {"width": width, "far": math.log(width) + 0.5, "farther": math.log(width) + 1.0}
 
 
-def _compiled(model: str | PathLike[str] | models.Model) -> models.Model:
+def _compiled(model: str | os.PathLike[str] | models.Model) -> models.Model:
     """A model from its text, which has several lines, or from its file."""
     if isinstance(model, models.Model):
         return model
     if isinstance(model, str) and "\n" in model:
         return models.compile(model)
-    if not path_of(model, "model").exists():
+    if not os.path.exists(path_of(model, "model")):
         raise GpdslError(f"model = {quoted(repr(model))}: expected a path of a .gpm file, a text of lines, or a Model")
     return models.load(Path(model))
 

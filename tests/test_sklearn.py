@@ -310,6 +310,15 @@ def test_arguments_of_other_estimators_are_told_what_there_is() -> None:
         Regressor(kernel="rbf")  # type: ignore[call-arg]
     with pytest.raises(GpdslError, match="model = 'RBF': expected a path of a .gpm file, a text of lines, or a Model"):
         Regressor("RBF").fit(X, Y)
+    with pytest.raises(GpdslError, match="expected a path of a .gpm file"):
+        Regressor("m" * 5000).fit(X, Y)
+    options: Any
+    for options in ({1: 2}, pd.NA, []):
+        with pytest.raises(GpdslError, match="options: expected a dictionary of options, got"):
+            Regressor(options=options).fit(X, Y)
+    for column in (pd.Series(X[:, 0]), pd.Series(pd.date_range("2024-01-01", periods=len(X)))):
+        with pytest.raises(ValueError, match="Expected (a )?2"):
+            Regressor().fit(column, Y)
     unfitted = Regressor()
     for ask in (unfitted.predict, unfitted.sample_y):
         with pytest.raises(NotFittedError):

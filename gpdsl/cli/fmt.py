@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import io
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _expanded(names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        if name != _STANDARD and Path(name).is_dir():
+        if name != _STANDARD and os.path.isdir(name):
             yield from map(str, sorted(Path(name).rglob("*.gpm")))
         else:
             yield name

@@ -109,7 +109,7 @@ def model_of(arguments: argparse.Namespace) -> Model:
 
     run_forward_files(arguments.forward)
     name = arguments.model
-    if not Path(name).exists() and name in gpdsl.zoo_names():
+    if not os.path.exists(name) and name in gpdsl.zoo_names():
         return gpdsl.zoo(name)
     return gpdsl.load(name, allow=arguments.allow)
 
@@ -219,7 +219,7 @@ def check_writable(option: str, path: str | None) -> None:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise GpdslError(f"{option} {path}: the folder {folder} does not exist")
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise GpdslError(f"{option} {path}: this is a folder, expected the name of a file")
     if not os.access(folder, os.W_OK):
         raise GpdslError(f"{option} {path}: nothing may be written to the folder {folder}")
@@ -298,7 +298,7 @@ def run_forward_files(names: Sequence[str]) -> None:
             import jax  # noqa: F401  most of them use it, and a signal while it is loaded may be lost
     for name in names:
         is_file = name.endswith(".py")
-        if is_file and not Path(name).is_file():
+        if is_file and not os.path.isfile(name):
             raise GpdslError(f"--forward {name}: no such file")
         try:
             if is_file:

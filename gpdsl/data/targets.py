@@ -62,6 +62,8 @@ def _refusal(estimator: object, X: Any) -> NotNumbersError | None:
 
 def _all_dates(X: Any) -> bool:
     """Whether all columns of a frame or an array are dates, or lengths of time."""
+    if getattr(X, "ndim", 2) != 2:  # of which scikit-learn says what shape is expected
+        return False
     kinds = [getattr(each, "kind", "") for each in getattr(X, "dtypes", [getattr(X, "dtype", None)])]
     return bool(kinds) and set(kinds) <= {"M", "m"}
 
@@ -70,7 +72,9 @@ def not_a_number(X: Any) -> tuple[int, int, str | date | np.datetime64] | None:
     """The first word or date among rows and columns, with its row and column from 0; None where there is none."""
     try:
         table = (
-            as_datetimes(X) if getattr(getattr(X, "dtype", None), "kind", "") == "M" else np.asarray(X, dtype=object)
+            as_datetimes(np.asarray(X))
+            if getattr(getattr(X, "dtype", None), "kind", "") == "M"
+            else np.asarray(X, dtype=object)
         )
     except (TypeError, ValueError):  # rows of several lengths
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -241,7 +242,7 @@ def kept_before(model: Model, given: Mapping[str, Any] | Options, start: Any, ch
     if start is not None:
         raise GpdslError("resume goes on from the fit in checkpoint, and start from another one: leave one of them out")
     options, path = make_options(model.declarations.infer.options, given, model.declarations.latents), Path(checkpoint)
-    if not path.exists():
+    if not os.path.exists(path):  # which no name is too long for
         return None
     found = load_fit(path, model.externals)
     if found.program.declarations.source.text != model.declarations.source.text:
