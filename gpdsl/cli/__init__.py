@@ -60,17 +60,22 @@ def _run(argv: Sequence[str] | None) -> int:
         except SystemExit as stop:  # argparse has printed the usage, or the help
             return stop.code if isinstance(stop.code, int) else 2
         code: int = arguments.run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as in `>&-`
+            sys.stdout.flush()
     except GpdslError as error:
         print_error(error)
         return MISTAKE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return exit_code()
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; Python must not complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+    except OSError as error:
+        if error.filename is None and sys.stdout is not None:
+            # The reader, such as `head`, has seen enough, or the disk is full; nor may Python complain at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return DONE
+        print_error(GpdslError(f"{error.filename or 'what is printed cannot be written'}: {error.strerror or error}"))
+        return MISTAKE
     return code
 
 

@@ -59,8 +59,10 @@ def _numbered(prediction: Prediction, name: str, observed: Any) -> np.ndarray:
 
 
 def _number(level: Any, numbers: Mapping[Any, float]) -> float | None:
-    missing = level is None or level != level
-    return float("nan") if missing else numbers.get(level)
+    try:
+        return float("nan") if level is None or level != level else numbers.get(level)
+    except TypeError:  # of pandas' NA nobody knows whether it differs; lists are no levels
+        return float("nan") if type(level).__name__ == "NAType" else None
 
 
 def places_drawn(prediction: Prediction, name: str, values: np.ndarray, seed: int = 0) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import warnings
@@ -88,3 +89,11 @@ def test_warnings_are_one_line() -> None:
         assert warnings.formatwarning(GpdslWarning("too few"), GpdslWarning, "a.py", 3) == "warning: too few\n"
         assert "a.py:3" in warnings.formatwarning("other", UserWarning, "a.py", 3, "")
     assert warnings.formatwarning is usual
+
+
+def test_a_full_disk_and_no_output_at_all_are_no_crash() -> None:
+    command = f"{shlex.quote(sys.executable)} -m gpdsl zoo"
+    full = subprocess.run(f"{command} >/dev/full", shell=True, capture_output=True, text=True, check=False)
+    assert (full.returncode, full.stderr) == (1, "error: what is printed cannot be written: No space left on device\n")
+    closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True, check=False)
+    assert (closed.returncode, closed.stderr) == (0, "")

@@ -169,6 +169,7 @@ def test_what_the_package_does_not_have_is_told_where_it_is(name: str, said: str
 def test_arguments_that_are_something_else_are_told_what_is_expected(fit: gpdsl.Fit) -> None:
     """By the annotations of what was called, where the call has failed."""
     prediction, frame = fit.predict({"site": ["a", "b"]}), pd.DataFrame({"site": ["a"]})
+    rows = {"site": ["a", "b", "a", "b"], "y": [0.0, 1.0, 0.1, 0.9]}
     calls: list[tuple[Any, str]] = [
         (lambda: gpdsl.format_text(3), "format_text: `text`: expected a text, got 3"),
         (lambda: gpdsl.compile("model m\noutput y : real\ny ~ Normal(0, 1)\n", externals=3), "expected a dictionary"),
@@ -183,6 +184,7 @@ def test_arguments_that_are_something_else_are_told_what_is_expected(fit: gpdsl.
         (lambda: prediction.total("y").quantile(np.full((2, 2), 0.5)), "expected probabilities from 0 to 1, got"),
         (lambda: prediction.total("y").to_frame({0.5}), "expected probabilities from 0 to 1, got {0.5}"),
         (lambda: prediction.probability("y"), "compares nothing"),
+        (lambda: fit.leave_future_out(rows), "the time. It could be a column of the"),
         (lambda: prediction.probability("y + 1"), "ends too early(.|\n)*write a condition"),
         (lambda: gpdsl.compile("model m", allow=np.array(1.0)), "allow: expected folders"),
         (lambda: gpdsl.score.sse(fit, {"site": ["a"], "y": [1.0]}), "all the same, and have no variance; use rmse"),

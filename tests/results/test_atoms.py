@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -88,6 +89,9 @@ def test_levels_in_words_are_compared_in_their_order() -> None:
     chances = prediction.mean("y")
     np.testing.assert_allclose(prediction.probability('y >= "mid"'), chances[:, 1:].sum(axis=1), rtol=1e-12)
     np.testing.assert_allclose(prediction.probability('"mid" > y'), chances[:, 0], rtol=1e-12)
+    assert np.isnan(prediction.pit("y", ["mid", pd.NA, "low"])).tolist() == [False, True, False]
+    with pytest.raises(GpdslError, match=r"\['mid'\] is none of its levels, low, mid, high"):
+        prediction.pit("y", [["mid"], ["low", "high"], "low"])
 
 
 def test_probabilities_of_a_transformed_output_are_those_of_the_transform() -> None:

@@ -156,13 +156,14 @@ def _dealt(sizes: Int[np.ndarray, " groups"], folds: int, seed: int) -> Int[np.n
 
 
 def _time(fit: Fit) -> str:
-    """The input that is a time, or the only one."""
+    """The input that is a time, or the only one that is no label."""
     inputs = fit.program.declarations.inputs
-    times = [name for name, each in inputs.items() if each.kind == "time"] or list(inputs)
+    times = [name for name, each in inputs.items() if each.kind == "time"]
+    times = times or [name for name, each in inputs.items() if each.label is None]
     if len(times) == 1:
         return times[0]
-    named = ", ".join(f"`{name}`" for name in times)
-    raise GpdslError(f"leave_future_out: which input is the time? It could be {named}: say by={times[0]!r}")
+    named = ", ".join(f"`{name}`" for name in times) or "a column of the data"
+    raise GpdslError(f"leave_future_out: which is the time? It could be {named}: say by={(*times, 'column')[0]!r}")
 
 
 def _column(data: Any, bound: Data, by: str, what: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -235,13 +235,11 @@ def _columns(seen: Seen, kind: str, count: int) -> None:
         )
 
 
-def _known(fit: Fit, names: Sequence[str] | None) -> Sequence[str] | None:
+def _known(fit: Fit, names: Iterable[str] | None) -> Sequence[str] | None:
     """The names, where the model has them all."""
     d = fit.program.declarations
     every = (*d.latents, *d.lets, *d.rows, *d.outputs)
-    for name in names or ():
-        _one_of("names", name, every)
-    return names
+    return None if names is None else [_one_of("names", name, every) for name in names]
 
 
 def _one_of(what: str, given: object, known: Sequence[str]) -> str:
