@@ -123,6 +123,9 @@ def _parts(text: str) -> tuple[Written, ...] | str:
         if name in {each.family for each in found}:
             return f"every family once, and `{name}` is there twice: give one number of them"
         found.append(Written(name, int(count), over))
+        apart = [each.family for each in found if each.family not in {"points", "slopes"}]
+        if len(apart) > 1:
+            return f"one of `{apart[0]}` and `{apart[1]}`, whose covariances are not known, beside points and slopes"
         rest = rest[match.end() :]
         if not rest:
             return tuple(found)

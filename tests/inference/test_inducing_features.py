@@ -162,6 +162,7 @@ def test_several_columns(kernel: str, written: str) -> None:
         ("RBF(1)", "fourier(9)", r":\d+:\d+: error\[E546\](.|\n)*not of RBF"),
         ("Matern12(1)", "slopes(9)", r"error\[E546\](.|\n)*no derivative at all"),
         ("RBF(1)", "eigen(9) + eigen(8)", "inducing = 'eigen.*expected every family once, and `eigen` is there twice"),
+        ("Matern32(1)", "fourier(9) + eigen(8)", "expected one of `fourier` and `eigen`, whose"),
     ],
 )
 def test_what_does_not_fit_is_said(kernel: str, written: str, words: str) -> None:
