@@ -6,7 +6,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
 import numpy as np
@@ -92,7 +92,7 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     looks = [look(table, column) for column in table.columns]
     target = _target(looks, output)
     names = _names([each.column for each in looks])
-    others = [each for each in looks if each is not target]
+    others = [_beside(each, looks) for each in looks if each is not target]
     times = [each for each in others if each.kind == "time" and not each.missing]
     words = [each for each in others if each.kind == "text" and not each.missing]
     numbers = [each for each in others if each.kind == "number" and not each.missing]
@@ -166,6 +166,17 @@ def _places_rows(column: str) -> bool:
 def _several(target: Look) -> bool:
     """Whether an output has a latent for each of its classes."""
     return output_kind(target) == "label"
+
+
+def _beside(each: Look, looks: Sequence[Look]) -> Look:
+    """A column; left out where it says in other words what an earlier one does, as the codes of countries do."""
+    before = looks[: next(place for place, other in enumerate(looks) if other is each)]
+    for other in before if each.kind == "text" and not each.missing else ():
+        if other.kind == "text" and not other.missing:
+            pairs = len(set(zip(other.values.tolist(), each.values.tolist(), strict=True)))
+            if pairs == len(other.levels) == len(each.levels):
+                return replace(each, kind="none", reason=f"it says what `{_line(other.column)}` does in other words")
+    return each
 
 
 def _why(each: Look) -> str:

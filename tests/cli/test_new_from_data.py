@@ -554,3 +554,9 @@ def test_forecasts_of_walks_are_as_wide_as_these_go(seeds: tuple[int, ...]) -> N
         low, high = prediction.interval("y", 0.9)
         inside.append(np.mean((low < y[300:]) & (y[300:] < high)))
     assert np.mean(inside) > 0.8 and len(inside) > 0.7 * len(seeds)
+
+
+def test_words_that_say_the_same_twice_are_one_input(tmp_path: Path) -> None:
+    columns = {"name": ["Brazil", "France", "India"] * 20, "code": ["BRA", "FRA", "IND"] * 20, "y": CURVE}
+    text = draft(read_table(table(str(tmp_path / "d.csv"), columns)), "m", "y").text
+    assert "#   left out: `code`, it says what `name` does in other words" in text and "of_code" not in text
