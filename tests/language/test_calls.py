@@ -249,7 +249,7 @@ def test_averages_over_parameters_refuse_what_others_do() -> None:
         (lambda: prediction.sample("y", 2, seed="a"), "seed = 'a': expected a whole number"),
         (lambda: prediction.probability("y > 0", seed=-1), "seed = -1: expected a whole number"),
         (lambda: prediction.total("y", count=0), "expected a positive number of draws, got 0"),
-        (lambda: prediction.total("y").to_frame(quantiles="a"), "total.to_frame: `quantiles`: expected a number or"),
+        (lambda: prediction.total("y").to_frame(quantiles="a"), "expected probabilities from 0 to 1, got a"),
         (lambda: prediction.sample(), r"it is prediction.sample\(name, count, seed=0\)"),
     ):
         with pytest.raises(gpdsl.GpdslError, match=said):

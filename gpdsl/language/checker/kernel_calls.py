@@ -16,6 +16,7 @@ from gpdsl.language.errors import kernels as wrong
 from gpdsl.language.errors.axes import KernelAxis, SeveralAxes
 from gpdsl.language.errors.calls import NotWhole
 from gpdsl.language.errors.functionals import NoColumnsOfPoints
+from gpdsl.language.errors.names import NotReadable
 from gpdsl.language.vocabulary import KERNELS, MAX_AXIS
 
 # What a covariance function is over: the columns of its input, and those that `on = ...` makes of them.
@@ -91,11 +92,17 @@ def _column(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain)
     readable = frozenset({*_KNOWN, *sorts, "input", "row"})
     inner = replace(place, words="`on`", readable=readable, columns=frozenset(domain.arguments))
     checked = check_expression(scope, inner, formula)
+    arguments = ", ".join(f"`{name}`" for name in domain.arguments)
     for each in m.reads_of(checked):
         if scope.sorts.get(each.name) not in _KNOWN and each.name not in domain.arguments:
-            arguments = ", ".join(f"`{name}`" for name in domain.arguments)
             sort = SORTS[scope.sorts[each.name]]
             scope.problems.fail(wrong.NotAnArgument(each.span, each.name, sort, domain.latent, arguments))
+        what = "" if each.functional == m.VALUE else f"a slope of `{each.name}`, or its value elsewhere,"
+        if any(isinstance(at, m.At) for at in each.subscripts):
+            what = f"what one level of `{each.name}` has"
+        if what:
+            advice = f"a kernel compares the arguments of its latent, {arguments}, or functions of them"
+            scope.problems.fail(NotReadable(each.span, scope.quote(each.span).strip("`"), what, "`on`", advice))
     own = own_axes(checked, domain)
     if len(own) > 1:
         axes = ", ".join(axis.describe() for axis in own)
