@@ -107,7 +107,7 @@ def options_anew(fit: Fit) -> Options:
     init = {name: fit.parameters[name] for name in fit.options.init}
     inducing = fit.options.inducing
     if inducing is None and fit.choice.weights is None and not (fit.choice.exact or fit.choice.dense):
-        inducing = fit.choice.inducing
+        inducing = dict(fit.choice.own) or fit.choice.inducing
     return replace(fit.options, init=init, inducing=inducing, diagnose="no")
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.inference.layered import planning
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.finding import SPEED, Inspected
 from gpdsl.results.criticism.findings import LOOKS, _of_both
@@ -192,9 +193,14 @@ def test_reach_is_that_of_functions_of_inputs() -> None:
     assert any("reach of latents, as no latent is a function of inputs alone" in str(each) for each in fit.diagnose())
 
 
-def test_layers_are_cross_validated_from_as_many_points_as_they_had() -> None:
-    fit = _fit("latent h(x) ~ GP(x, 0.1 * RBF(1))", "h", "RBF(ell)", steps=3)
-    assert [len(each) for each in fit.inducing] == [15, 15]
+@pytest.mark.parametrize(("inner", "last"), [(15, 15), (4, 7)])
+def test_layers_are_cross_validated_from_as_many_points_as_they_had(
+    inner: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers of many rows have more points of the last one."""
+    monkeypatch.setattr(planning, "INDUCING", inner)
+    fit = _fit.__wrapped__("latent h(x) ~ GP(x, 0.1 * RBF(1))", "h", "RBF(ell)", steps=3)
+    assert sorted(map(len, fit.inducing)) == [inner, last]
     assert np.isfinite(fit.cross_validate(DATA, folds=2).pointwise).all()
 
 
