@@ -348,7 +348,7 @@ def test_as_many_points_are_affordable_as_the_budget_pays() -> None:
 def test_the_last_of_several_layers_alone_may_take_more_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit that has a bound to beat, of layers, may have more points than one of a model of one layer."""
     problem, asked = problem_of(COUNTS, {"x": np.arange(5.0), "n": np.arange(5)}), []
-    found = Result({}, [], [], np.ones(1), 0.0, 0.0), None, problem.choice, 0.0
+    found = Result({}, [], [], np.ones(1), 0.0, 0.0), problem.monitor, problem.choice, 0.0
     monkeypatch.setattr(growth, "infer", lambda *_: found)
     monkeypatch.setattr(growth, "_left_open", lambda *_: True)
     monkeypatch.setattr(growth, "_assess", lambda *_: (Loss(100.0, 5), problem.program))
