@@ -59,7 +59,12 @@ def of_passes(sets: Sequence[Prediction], name: str, of: str | float) -> np.ndar
     """The same of passes through layers, in sets that cover the layers each on its own."""
     found = {"mean": lambda each: each._mean(name), "variance": lambda each: each._variance(name)}
     find = found.get(str(of), lambda each: in_levels(each.beliefs.program, name, each._quantile_of(name, float(of))))
-    return np.std([find(each) for each in sets], axis=0, ddof=1) / np.sqrt(len(sets))
+    return error_of_sets([find(each) for each in sets])
+
+
+def error_of_sets(found: Sequence[np.ndarray]) -> np.ndarray:
+    """The standard error of a mean over sets, from what is found from each alone."""
+    return np.asarray(np.std(found, axis=0, ddof=1) / np.sqrt(len(found)))
 
 
 def error_of_law(name: str, predictive: object, of: str | float) -> np.ndarray:

@@ -30,6 +30,7 @@ from gpdsl.program.cache import jit
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
 from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
+from gpdsl.results.accuracy import error_of_sets
 from gpdsl.results.draws import Draws, Shares, output_mean, row_by_row
 from gpdsl.results.levels import Unseen, in_levels, without_words
 from gpdsl.results.named import names_of, of_output
@@ -147,7 +148,7 @@ class Condition:
                 shares = [
                     each._in_rows(max(count // len(sets), 1), [seed, number, k])[0] for k, each in enumerate(sets)
                 ]
-                known = np.maximum(known, np.std(shares, axis=0, ddof=1) / np.sqrt(len(sets)))
+                known = np.maximum(known, error_of_sets(shares))
             found.append(known[skip:])
         return np.concatenate(found)
 
