@@ -1,9 +1,11 @@
 """Which tests are slow: `make slow-cases` writes tests/slow_cases.txt, from the lines that each test runs and its time.
 
 From the longest on, a test of more than half a second of processor time is left to the slow tests where other quick
-tests run every line of gpdsl that it runs, where it is not the only one of its file, and where no fault that it alone
-is known to notice stands in tests/noticed.txt. It takes an hour. `python -m tests.selection FOLDER` adds to the list
-by what was seen already, in a folder that `benchmarks/mutants.py --seen FOLDER` has written.
+tests run every line of gpdsl that it runs, or all but fewer than one for each of its seconds, where it is not the only
+one of its file, and where no fault that it alone is known to notice stands in tests/noticed.txt. The lines that no
+quick test runs any more are printed: a few lines of a direct test run most of them. It takes an hour.
+`python -m tests.selection FOLDER` adds to the list by what was seen already, in a folder that
+`benchmarks/mutants.py --seen FOLDER` has written.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ ANEW = "GPDSL_SELECTION_ANEW"
 
 LONG = 0.5
 """Seconds of processor time from which on a test may be slow."""
+
+PER_SECOND = 1.0
+"""Lines that a quick test runs alone, at least, for each second that it takes."""
 
 ALWAYS = ("tests/test_house.py", "tests/test_error_pages.py", "tests/test_every_engine.py")
 """What stays quick whatever else runs its lines."""
@@ -88,7 +93,7 @@ def read(folder: Path) -> tuple[dict[str, float], Lines]:
 
 
 def chosen(seconds: dict[str, float], lines: Lines) -> list[str]:
-    """The slow ones."""
+    """The slow ones; lines that only they run are printed."""
     noticed = set(NOTICED.read_text().splitlines())
     run_by = collections.Counter(line for each in lines.values() for line in each)
     in_file = collections.Counter(test.partition("::")[0] for test in seconds)
@@ -97,7 +102,10 @@ def chosen(seconds: dict[str, float], lines: Lines) -> list[str]:
         file = test.partition("::")[0]
         if seconds[test] < LONG or file in ALWAYS or in_file[file] == 1 or test in noticed:
             continue
-        if all(run_by[line] > 1 for line in lines[test]):
+        alone = sorted(line for line in lines[test] if run_by[line] == 1)
+        if len(alone) < PER_SECOND * seconds[test]:
+            for path, line in alone:
+                sys.stdout.write(f"{path}:{line} {test}\n")
             slow.append(test)
             in_file[file] -= 1
             run_by.subtract(lines[test])
