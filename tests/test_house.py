@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -67,20 +69,46 @@ def imported_modules(tree: ast.AST, package: str) -> set[str]:
     return names
 
 
-def wrong_imports(path: Path, text: str) -> list[str]:
+def wrong_imports(path: Path, tree: ast.AST) -> list[str]:
     """The imports of a file that point against the direction of the stages."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     if parts[0] not in MAY_IMPORT:
         return []
     package = ".".join(("gpdsl", *parts[:-1]))
     allowed = MAY_IMPORT[parts[0]] | {parts[0]}
-    inside = [name.split(".") for name in imported_modules(ast.parse(text), package) if name.startswith("gpdsl.")]
+    inside = [name.split(".") for name in imported_modules(tree, package) if name.startswith("gpdsl.")]
     return sorted({".".join(name[:2]) for name in inside if name[1] not in allowed})
 
 
+def unsafe_uses(tree: ast.AST) -> set[str]:
+    """Names in a file that would run text as Python, or read objects back from bytes."""
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    names = {node.id for node in called if isinstance(node, ast.Name)} & (RUNS_TEXT - own)
+    methods = {node.attr for node in called if isinstance(node, ast.Attribute)} & (RUNS_TEXT - {"compile", "eval"})
+    modules = {name.split(".")[0] for name in imported_modules(tree, "gpdsl")} & UNSAFE_MODULES
+    return names | methods | modules
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the rules ask of a file."""
+
+    words: str
+    wrong_imports: list[str]
+    unsafe_uses: set[str]
+
+
+@functools.cache
+def looked_at(path: Path) -> Looked:
+    """A file of gpdsl, which is parsed once for all rules: to parse all of them takes seconds."""
+    tree = ast.parse(path.read_text())
+    words = (ast.get_docstring(tree) or "").split("\n")[0]
+    return Looked(words, wrong_imports(path, tree), unsafe_uses(tree))
+
+
 def test_imports_point_one_way() -> None:
-    found = {relative(path): wrong_imports(path, path.read_text()) for path in python_files()}
-    assert {path: names for path, names in found.items() if names} == {}
+    assert {relative(path): found for path in python_files() if (found := looked_at(path).wrong_imports)} == {}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +122,7 @@ def test_imports_point_one_way() -> None:
     ],
 )
 def test_a_backward_import_is_seen(file: str, text: str) -> None:
-    assert wrong_imports(PACKAGE / file, text)
+    assert wrong_imports(PACKAGE / file, ast.parse(text))
 
 
 def test_every_folder_has_a_place_in_the_order() -> None:
@@ -110,35 +138,16 @@ def test_loads_without_jax(module: str) -> None:
 
 
 def test_every_file_says_what_it_is_for() -> None:
-    silent = []
-    for path in python_files():
-        tree = ast.parse(path.read_text())
-        words = (ast.get_docstring(tree) or "").split("\n")[0]
-        if tree.body and len(words) < 10:
-            silent.append(relative(path))
-    assert silent == []
+    assert [relative(path) for path in python_files() if path.read_text() and len(looked_at(path).words) < 10] == []
 
 
 def test_files_stay_small() -> None:
     assert {relative(p): n for p in python_files() if (n := p.read_text().count("\n")) > 400} == {}
 
 
-def unsafe_uses(tree: ast.AST) -> set[str]:
-    """Names in a file that would run text as Python, or read objects back from bytes."""
-    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    names = {node.id for node in called if isinstance(node, ast.Name)} & (RUNS_TEXT - own)
-    methods = {node.attr for node in called if isinstance(node, ast.Attribute)} & (RUNS_TEXT - {"compile", "eval"})
-    modules = {name.split(".")[0] for name in imported_modules(tree, "gpdsl")} & UNSAFE_MODULES
-    return names | methods | modules
-
-
 def test_no_text_is_run_as_code() -> None:
-    files = [path for path in python_files() if relative(path) not in RUNS_NAMED_FILES]
-    texts = {relative(path): path.read_text() for path in files}
-    words = RUNS_TEXT | UNSAFE_MODULES  # a file without any of them need not be parsed
-    found = {path: unsafe_uses(ast.parse(t)) for path, t in texts.items() if any(word in t for word in words)}
-    assert {path: names for path, names in found.items() if names} == {}
+    found = {relative(path): looked_at(path).unsafe_uses for path in python_files()}
+    assert {path: names for path, names in found.items() if names and path not in RUNS_NAMED_FILES} == {}
 
 
 @pytest.mark.parametrize("text", ["eval('1')", "sympy.sympify(t)", "import pickle", "lambdify(x, y)"])
