@@ -31,6 +31,9 @@ FORGET_AFTER, MOST_MAPPED = 8, 25_000
 """Modules of tests after which a process forgets what it has compiled, as it would grow to eight gigabytes, and regions
 of memory beyond which it does so before: Linux allows 65,530, each program takes some, and the next one is a crash."""
 
+OBJECTS = 100_000
+"""New objects after which Python looks for garbage: after 700, as it would, took an eighth of the tests' time."""
+
 _MODULES = itertools.count(1)
 
 one_context = functools.cache(getattr(mlir, "make_ir_context", object))
@@ -40,6 +43,7 @@ if "not slow" in sys.argv or os.environ.get("GPDSL_TESTS") == "core":
     os.environ["GPDSL_TESTS"] = "core"  # for the workers
     check_shapes()  # before other files of this name import what is to be checked
     mlir.make_ir_context = one_context
+    gc.set_threshold(OBJECTS, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="module")
