@@ -54,6 +54,9 @@ def _run(argv: Sequence[str] | None) -> int:
             own = sys.argv[1:] if argv is None else argv
             parser = make_parser(next((each for each in own if each in COMMANDS), ""))
         try:
+            for each in own:
+                if each.startswith("--") and each.partition("=")[2] == "--":  # no text for argparse of Python 3.11
+                    parser.error(f"argument {each[:-3]}: expected a value, got --")
             arguments, rest = parser.parse_known_args(argv)
             if rest:
                 _refuse(arguments.parser, rest)

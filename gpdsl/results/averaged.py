@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -85,7 +84,8 @@ class Averaged(Prediction):
     @in_precision
     def _quantiles(self, name: str, several: Sequence[float] | np.ndarray) -> np.ndarray:
         """Quantiles of the mixture, [probabilities, rows, *axes]."""
-        return np.stack([self._one_quantile(name, float(p)) for p in several])
+        shares = [Shares(each.beliefs) for each in self.settings]
+        return np.stack([self._one_quantile(name, float(p), shares) for p in several])
 
     def _of_one_latent(self, name: str, probability: float) -> np.ndarray | None:
         """The quantile of what rises or falls with one latent, all settings together; None of anything else."""
@@ -101,7 +101,7 @@ class Averaged(Prediction):
         except NoLawError:
             return None
 
-    def _one_quantile(self, name: str, probability: float) -> np.ndarray:
+    def _one_quantile(self, name: str, probability: float, laws: Sequence[Shares]) -> np.ndarray:
         if name not in self._declarations.outputs and (known := self._of_one_latent(name, probability)) is not None:
             return known
         some = np.argsort(-self.weights)[:SOME]
@@ -113,7 +113,11 @@ class Averaged(Prediction):
         if len(some) == len(self.weights) and np.array_equal(low, high):
             return low
         scale = np.max(np.abs(ends - others), axis=0)
-        shares = [self._below(each, name, high, probability) for each in self.settings]
+        has_formula = laws[some[0]].beyond(name, self.standardised.into(name, high), "<=") is not None
+        shares = [
+            partial(self._share, law, name) if has_formula else self._below(each, name, probability)
+            for law, each in zip(laws, self.settings, strict=True)
+        ]
 
         def cdf(y: np.ndarray, places: np.ndarray) -> np.ndarray:
             weights = self.weights[places] / self.weights[places].sum()
@@ -125,18 +129,12 @@ class Averaged(Prediction):
         whole = partial(cdf, places=np.arange(len(self.weights)))
         return invert(whole, probability, low - 0.1 * scale, high + 0.1 * scale, discrete=discrete, rough=rough)
 
-    def _below(
-        self, each: Prediction, name: str, like: np.ndarray, probability: float
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """The distribution function of a name under one setting: by its formula, or between quantiles."""
+    def _share(self, law: Shares, name: str, y: np.ndarray) -> np.ndarray:
+        """The distribution function of a name under one setting, by its formula."""
+        return np.asarray(law.beyond(name, self.standardised.into(name, y), "<="))
 
-        shares = Shares(each.beliefs)
-
-        def share(y: np.ndarray) -> np.ndarray | None:
-            return shares.beyond(name, each.standardised.into(name, y), "<=")
-
-        if share(like) is not None:
-            return partial(_known, share)
+    def _below(self, each: Prediction, name: str, probability: float) -> Callable[[np.ndarray], np.ndarray]:
+        """That of a name without a formula: between quantiles."""
         deviates = ndtri(probability) + np.asarray(PROBITS)
         quantiles = np.asarray(each._quantiles(name, ndtr(deviates)))
         return lambda y: _between(quantiles, deviates, y)
@@ -203,10 +201,6 @@ class Averaged(Prediction):
             for place, (weight, each) in enumerate(self.weighted)
         ]
         return np.sum(np.stack(asked) ** power, axis=0) ** (1 / power)
-
-
-def _known(share: Callable[[np.ndarray], Any], y: np.ndarray) -> np.ndarray:
-    return np.asarray(share(y))
 
 
 def _between(quantiles: np.ndarray, deviates: np.ndarray, y: np.ndarray) -> np.ndarray:

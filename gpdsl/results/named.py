@@ -214,12 +214,12 @@ def check_draws(what: str, count: Any, seed: object, numbers: int = 1) -> int:
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
         raise GpdslError(f"{what}: expected a positive number of draws, got {quoted(repr(count))[:60]}")
     found: int = check_option("seed", seed)
-    count = min(int(count), 10**100)
-    needed, free = 8.0 * count * numbers, free_memory()
+    known = min(int(count), 10**100)
+    needed, free = 8.0 * known * numbers, free_memory()
     if needed > free:
         raise GpdslError(
-            f"{what}: {count:.4g} draws take {needed / 2**30:.3g} GiB, and {free / 2**30:.3g} GiB are free; ask for "
-            "fewer draws, or for some of the rows at a time"
+            f"{what}: {'more than ' if count > known else ''}{known:.4g} draws take {needed / 2**30:.3g} GiB, and "
+            f"{free / 2**30:.3g} GiB are free; ask for fewer draws, or for some of the rows at a time"
         )
     return found
 

@@ -73,13 +73,21 @@ def invert(
     if discrete:
         low, high = np.floor(low) - 1.0, np.ceil(high)
     lacking, beyond = (cdf(low) - probability, cdf(high) - probability) if known is None else known
-    for _ in range(WIDENINGS):
+    first = np.maximum(high - low, CLOSE * np.maximum(np.abs(low), np.abs(high)))
+    for doubled in range(WIDENINGS):
         short, long = beyond < 0, lacking >= 0
         if not (short.any() or long.any()):
             break
-        more = np.maximum(high - low, CLOSE * np.maximum(np.abs(low), np.abs(high)))
-        high, low, width = np.where(short, high + more, high), np.where(long, low - more, low), np.maximum(width, more)
-        lacking, beyond = cdf(low) - probability, cdf(high) - probability
+        more, (ends, at_ends) = first * 2.0**doubled, ((low, high), (lacking, beyond))
+        width = np.maximum(width, more)
+        low, high = np.where(short, ends[1], ends[0]), np.where(long, ends[0], ends[1])
+        lacking, beyond = np.where(short, at_ends[1], at_ends[0]), np.where(long, at_ends[0], at_ends[1])
+        if short.any():
+            high = np.where(short, high + more, high)
+            beyond = cdf(high) - probability
+        if long.any():
+            low = np.where(long, low - more, low)
+            lacking = cdf(low) - probability
     if not discrete:
         return _root(cdf, probability, (low, high), (lacking, beyond), CLOSE * width)
     for _ in range(STEPS):

@@ -83,6 +83,11 @@ def test_an_option_before_the_command_is_refused_with_its_usage(capsys: pytest.C
     assert "unrecognized arguments: --foo" in capsys.readouterr().err
 
 
+def test_two_dashes_are_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "boston", "--data", "x.csv", "--set=--"]) == 2
+    assert "argument --set: expected a value, got --" in capsys.readouterr().err
+
+
 def test_warnings_are_one_line() -> None:
     usual = warnings.formatwarning
     with plain_warnings():

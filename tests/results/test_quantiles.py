@@ -11,6 +11,7 @@ import pytest
 from scipy import optimize, stats
 
 import gpdsl
+from gpdsl.results import conditional
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.quantiles import invert, weighted_quantile
 
@@ -226,6 +227,28 @@ def test_quantiles_of_many_settings_are_those_of_their_mixture(
                 assert reached(value)[row] == pytest.approx(p, abs=1e-10)
             else:
                 assert reached(value)[row] >= p > reached(value - 1)[row]
+
+
+def test_what_is_wide_beside_a_latent_is_looked_at_on_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, cdf = set[int](), conditional.cdf
+    monkeypatch.setattr(conditional, "cdf", lambda *asked: (nodes.add(len(asked[0].leaves()[0])), cdf(*asked))[1])
+    text = "input x : real\noutput y : count\nlatent f(x) ~ GP(-2, RBF(1))\ny ~ Poisson(exp(f))\n"
+    fit = gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [1, 0]}, steps=2, progress=False)
+    fit.predict(ROWS).quantile("y", 0.9)
+    assert max(nodes) == 76
+
+
+def test_a_search_among_whole_numbers_asks_four_times_of_neighbours_of_its_guess() -> None:
+    asked, rate = list[np.ndarray](), np.array([3.0, 30.0, 300.0])
+    right = stats.poisson.ppf(0.3, rate)
+
+    def cdf(y: np.ndarray) -> np.ndarray:
+        asked.append(y)
+        return stats.poisson.cdf(y, rate)
+
+    guess = right + [1.0, 0.0, -1.0]
+    np.testing.assert_array_equal(invert(cdf, 0.3, guess, guess, discrete=True), right)
+    assert len(asked) == 4
 
 
 def test_one_setting_says_what_it_says_alone() -> None:

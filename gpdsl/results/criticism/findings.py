@@ -40,6 +40,7 @@ from gpdsl.results.criticism.importance import (
     price_of_draws,
     price_of_one,
     skipped,
+    with_statistics,
 )
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
@@ -262,7 +263,7 @@ def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Statistics that data drawn anew hardly ever have."""
     data, some = seen.data, some_rows(seen.data.rows, THROUGH_LAYERS if fit.program.inner else ROWS)
     part = data if len(some) == data.rows else data.take(some)
-    for name in _with_statistics(fit):
+    for name in with_statistics(fit):
         if not part.observed[name].any():
             continue
         output = fit.program.declarations.outputs[name]
@@ -281,13 +282,6 @@ def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
                 f"{found.observed:.4g}, of data drawn anew {low:.4g} to {high:.4g}, p {found.p:.2g}",
                 "the likelihood or its noise does not suit the values",
             )
-
-
-def _with_statistics(fit: Fit) -> list[str]:
-    """Outputs that are numbers, and are drawn soon."""
-    outputs = fit.program.declarations.outputs
-    names = () if fit.program.opaque else predictable_outputs(fit.program.declarations)
-    return [each for each in names if outputs[each].label is None and outputs[each].kind != "binary"]
 
 
 class Look(NamedTuple):
@@ -317,7 +311,7 @@ LOOKS: dict[str, Look] = {
     "correlation between latents": Look(correlation),
     "effective parameters": Look(flexibility, lambda fit, seen: PROGRAMS * (fit.at_rows.by_data and not seen.on_host)),
     "rows left out": Look(_left_out, _price_of_rows),
-    "data drawn anew": Look(_of_statistics, lambda fit, _: _price(fit, 2 * bool(_with_statistics(fit)), 1.5 * LAYERS)),
+    "data drawn anew": Look(_of_statistics, lambda fit, _: _price(fit, 2 * bool(with_statistics(fit)), 1.5 * LAYERS)),
     "q against the posterior": Look(importance, price_of_draws),
     "mixture against one Gaussian": Look(one_gaussian, price_of_one),
 }

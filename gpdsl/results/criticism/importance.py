@@ -36,6 +36,7 @@ from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import PROGRAMS, SKIPPED, Finding
 from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
 from gpdsl.results.criticism.seen import FEW, LARGEST, WHITE, WIDE, Seen
+from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -160,6 +161,13 @@ def _densities(program: Program, jitter: float) -> Callable[..., Array]:
     return jit(compute, brief=True)
 
 
+def with_statistics(fit: Fit) -> list[str]:
+    """Outputs that are numbers, and are drawn soon."""
+    outputs = fit.program.declarations.outputs
+    names = () if fit.program.opaque else predictable_outputs(fit.program.declarations)
+    return [each for each in names if outputs[each].label is None and outputs[each].kind != "binary"]
+
+
 # What is not looked at because of what a fit is, and why: a silent check would pass for a content one.
 
 Asked = Callable[["Fit", Seen], bool]
@@ -182,6 +190,10 @@ REASONS: dict[str, tuple[str, Asked]] = {
     "few rows": (f"less than {FEW} rows tell too little", lambda _, seen: len(seen.some) < FEW),
     "arguments": ("no latent is a function of inputs alone", lambda fit, seen: not any(map(seen.reaches, seen.groups))),
     "one row": ("there is one row", lambda _, seen: seen.data.rows < 2),
+    "classes": (
+        "no output is a number: fit.check_predictive(data, statistic) takes one of your own",
+        lambda fit, _: not with_statistics(fit),
+    ),
     "size": ("there are too many values", lambda fit, seen: fit.at_rows.by_data and seen.values > LARGEST),
     "rows": ("there are too many rows", lambda _, seen: seen.data.rows > WIDE),
     "draws of q": ("there are too many rows and values of latents", takes_long),
@@ -239,7 +251,7 @@ LOOKED: dict[str, tuple[Asked, Sequence[str]]] = {
         ("layers", "fields", "white", "opaque functions", "mixture", "rows"),
     ),
     "effective parameters": (_has_latents, ("layers", "draws", "mixture", "white in q", "family", "size")),
-    "data drawn anew": (lambda *_: True, ("opaque functions",)),
+    "data drawn anew": (lambda *_: True, ("opaque functions", "classes")),
     "q against the posterior": (
         _is_approximate,
         ("layers", "opaque functions", "draws", "mixture", "bound", "family", "draws of q"),

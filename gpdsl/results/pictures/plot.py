@@ -230,7 +230,7 @@ def _columns(seen: Seen, kind: str, count: int) -> None:
     found = [each.label for each in seen.columns]
     if len(found) != count:
         raise GpdslError(
-            f"{kind}: expected {plural(count, 'input column')} that varies, found {len(found)}"
+            f"{kind}: expected {plural(count, 'input column')} to vary, found {len(found)}"
             f'{f" ({chr(44).join(found[:6])})" if found else ""}: leave out `kind`, or ask for kind="partial"'
         )
 

@@ -38,6 +38,12 @@ def test_a_fit_of_which_all_is_looked_at_says_nothing() -> None:
     assert said(fit) == ["rows left out, data drawn anew, as that takes longer: fit.diagnose(data) does"]
 
 
+def test_of_classes_no_statistics_are_compared() -> None:
+    text = "input x : real\noutput y : binary\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Bernoulli(probit = f)"
+    told = said(gpdsl.compile(text).fit({"x": X, "y": np.sin(X) > 0}))[0]
+    assert told.startswith("data drawn anew, as no output is a number: fit.check_predictive(data, statistic) takes")
+
+
 def test_every_reason_has_words_and_belongs_to_a_look() -> None:
     assert set(module.LOOKED) <= set(LOOKS)
     assert {why for _, reasons in module.LOOKED.values() for why in reasons} == set(module.REASONS)
