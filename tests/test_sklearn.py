@@ -269,12 +269,18 @@ def test_columns_of_dates_alone_are_no_numbers(unit: str) -> None:
         Regressor().fit(days - days[0], np.arange(12.0))
 
 
+def test_words_of_an_ordinal_output_without_an_order_are_refused() -> None:
+    model = "index c in 1..3\ninput x : real\noutput y : ordinal[c]\nlatent f(x) ~ GP(0, RBF(1))\n"
+    model += "const cut = [-0.5, 0.5]\ny ~ Ordinal(probit = f, cutpoints = cut)\n"
+    said = r'holds the levels "fair", "good", "poor", and nothing says in which order they stand; .*`index c in \{'
+    with pytest.raises(GpdslError, match=said):
+        Classifier(model).fit(np.linspace(0, 1, 12)[:, None], np.repeat(["poor", "fair", "good"], 4))
+
+
 def test_words_of_an_ordinal_output_have_no_order_of_their_own() -> None:
     model = "index c in {}\ninput x : real\noutput y : ordinal[c]\nlatent f(x) ~ GP(0, RBF(1))\n"
     model += "const cut = [-0.5, 0.5]\ny ~ Ordinal(probit = f, cutpoints = cut)\n"
     x, grades = np.linspace(0, 1, 12)[:, None], np.repeat(["poor", "fair", "good"], 4)
-    with pytest.raises(GpdslError, match="nothing says in which order they stand"):
-        Classifier(model.format("1..3")).fit(x, grades)
     named = Classifier(model.format('{"poor", "fair", "good"}')).fit(x, grades)
     np.testing.assert_array_equal(named.predict(x[[0, -1]]), ["poor", "good"])
     truths = pd.Series(pd.Categorical(X[:, 0] > np.median(X[:, 0]), [True, False], ordered=True))

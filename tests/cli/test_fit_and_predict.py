@@ -16,6 +16,8 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
+from gpdsl.forward.errors import ForwardModelError
+from gpdsl.forward.mistakes import BadTimeout
 from gpdsl.results.pictures.style import canvas, save
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,6 +190,29 @@ def test_the_names_of_the_columns_are_kept_with_the_fit(tmp_path: Path) -> None:
 def test_explain_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "coal_mining", *COAL]) == 0
     assert "closed form" in capsys.readouterr().out
+
+
+def test_an_external_that_nothing_computes_ends_in_a_sentence(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SINE.replace("latent", "external unheard_of(a: real) -> real\nlatent").replace("(f,", "(unheard_of(f),")
+    (fitted / "external.gpm").write_text(text)
+    line = ["fit", str(fitted / "external.gpm"), "--data", str(fitted / "d.csv"), "--quiet"]
+    assert main([*line, "--out", str(fitted / "none.gpfit")]) == 1
+    said = capsys.readouterr().err
+    assert "unheard_of" in said and "--start" not in said and not (fitted / "none.gpfit").exists()
+
+
+def test_a_fault_in_mid_fit_says_where_the_state_before_is(
+    fitted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(*_: object, **__: object) -> None:
+        fault = ForwardModelError(BadTimeout("double", "0"))
+        fault.fit = gpdsl.load_fit(fitted / "s.gpfit")
+        raise fault
+
+    monkeypatch.setattr(gpdsl.Model, "fit", fit)
+    line = ["fit", str(fitted / "sine.gpm"), "--data", str(fitted / "d.csv"), "--out", "kept.gpfit"]
+    assert main(line) == 1
+    assert "the state before is saved as kept.gpfit: go on with --start kept.gpfit" in capsys.readouterr().err
 
 
 def test_a_forward_model_from_a_file(tmp_path: Path) -> None:

@@ -255,6 +255,21 @@ def test_words_alone_are_groups_and_values_that_no_float_can_square_are_left_out
     assert np.isfinite(gpdsl.compile(text).fit(columns).elbo)
 
 
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"x": X, "far": 1e300 * X, "y": CURVE}, "`far`, it has values above 1e+40"),
+        ({"Year": np.repeat(np.arange(1935.0, 1955), 3), "y": CURVE}, "input  Year : time(per = year)"),
+        ({"x": X, "y": np.asarray(CURVE > 0, float)}, "y ~ Bernoulli(logit = f)"),
+        ({"x": X, "y": np.where(CURVE > 0, 1.0, -1.0)}, "y ~ Bernoulli(logit = f)"),
+    ],
+)
+def test_what_numbers_are_follows_from_their_name_and_size(columns: dict[str, np.ndarray], line: str) -> None:
+    text = draft(read_table(columns), "d", None).text
+    assert line in text
+    gpdsl.compile(text)
+
+
 def test_many_columns_stand_on_lines_of_their_own() -> None:
     columns = {f"a rather long name {n}": X for n in range(20)} | {"day": dates(timedelta(days=1)), "y": CURVE}
     text = draft(read_table(columns), "d", None).text

@@ -12,7 +12,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.kernels.covariance import covariance, variance
-from gpdsl.kernels.form import Base, Patches, Scaled, Sum
+from gpdsl.kernels.form import Base, Patches, Product, Scaled, Sum
 from gpdsl.kernels.functionals import Coefficients, Values
 from gpdsl.kernels.interdomain import images_of
 from gpdsl.program.cache import precision
@@ -62,6 +62,14 @@ def test_covariances_are_those_of_a_mean_over_patches() -> None:
         ((2, 2), list(range(9))),
         ((3, 3), list(range(9))),
     ]
+
+
+def test_every_mean_over_patches_is_found_in_a_kernel() -> None:
+    kernel = Base("RBF", ("ell",))
+    small, large = (Patches(kernel, (3, 3), (size, size)) for size in (2, 3))
+    found = images_of(Sum((kernel, Scaled(small), Product((large, kernel)))), 9)
+    assert [each for each, _ in found] == [small, large]
+    assert all(list(columns) == list(range(9)) for _, columns in found)
 
 
 def test_the_bound_is_that_of_titsias_and_all_patches_leave_nothing_open(tmp_path: Path) -> None:

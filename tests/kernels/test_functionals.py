@@ -8,9 +8,11 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from gpdsl.kernels.combined import PRIMITIVES, _matrix
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.form import Base
 from gpdsl.kernels.functionals import (
+    Coefficients,
     Combination,
     Derivatives,
     Functionals,
@@ -102,6 +104,16 @@ def everything(rng: np.random.Generator) -> tuple[Functionals, np.ndarray]:
     return mixed, weights
 
 
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_primitives_have_the_slopes_that_they_are_given(name: str) -> None:
+    """K1 is the integral of the kernel and K2 that of K1: their slopes, which are written apart, are those."""
+    with jax.enable_x64(True):
+        at, step = jnp.asarray([-1.7, -0.2, 0.4, 2.5]), 1e-5
+        for primitive in PRIMITIVES[name]:
+            slopes = jax.jvp(primitive, (at,), (jnp.ones(4),))[1]
+            np.testing.assert_allclose(slopes, (primitive(at + step) - primitive(at - step)) / (2 * step), atol=1e-8)
+
+
 def test_combinations_are_linear() -> None:
     with jax.enable_x64(True):
         mixed, weights = everything(np.random.default_rng(2))
@@ -113,6 +125,18 @@ def test_combinations_are_linear() -> None:
         np.testing.assert_allclose(covariance(form, numbers, mixed), expected, atol=1e-12)
         np.testing.assert_allclose(variance(form, numbers, mixed), np.diag(expected), atol=1e-12)
         np.testing.assert_allclose(covariance(form, numbers, mixed, mixed), expected, atol=1e-12)
+
+
+def test_slopes_may_stand_on_either_side_of_coefficients() -> None:
+    """Of a kernel whose covariance of coefficient m with a value at x is m sin x."""
+    points, features = jnp.asarray([[-1.0], [0.3]]), Coefficients(jnp.zeros((2, 1)), "fourier", 3, 3)
+
+    def kernel(a: Functionals, b: Values) -> jax.Array:
+        return jnp.arange(len(a))[:, None] * jnp.sin(b.points[:, 0])
+
+    expected = np.cos(points) * np.arange(3)
+    np.testing.assert_allclose(_matrix(kernel, Derivatives(points, (0,)), features), expected, rtol=1e-6)
+    np.testing.assert_allclose(_matrix(kernel, features, Derivatives(points, (0,))), expected.T, rtol=1e-6)
 
 
 def test_noise_is_shared_with_oneself_only() -> None:

@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import gpdsl
 from gpdsl.inference.quadruply_stochastic.weights import FourierFeatures, fourier_features
-from gpdsl.kernels.counters import Stream, quick_normal_quantile, threefry
+from gpdsl.kernels.counters import MOST_STRATA, Stream, quick_normal_quantile, threefry
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.wave_families import SPREAD, table_radii
@@ -217,6 +217,12 @@ def test_streams_are_uniform_normal_and_even() -> None:
     np.add.at(table, (np.asarray(stream.choices(3)), np.asarray(stream.choices(5))), 1)
     assert np.ptp(table) <= 1
     assert np.bincount(stream.choices(100)).min() > 300
+
+
+def test_choices_of_too_many_are_uniform_alone() -> None:
+    choices = np.asarray(Stream(7, jnp.arange(4000), jnp.float64).choices(MOST_STRATA + 1))
+    assert (choices.min(), choices.max()) == (0, MOST_STRATA)
+    assert stats.chisquare(np.bincount(choices)).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

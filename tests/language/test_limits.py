@@ -6,7 +6,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from gpdsl.language import Declarations, ModelError, compile_text
-from gpdsl.language.vocabulary import MAX_CHARACTERS, MAX_DEGREE, MAX_LINE, MAX_NAME, MAX_REPORTED, MAX_STATEMENTS
+from gpdsl.language.vocabulary import (
+    MAX_CANDIDATES,
+    MAX_CHARACTERS,
+    MAX_DEGREE,
+    MAX_LINE,
+    MAX_NAME,
+    MAX_REPORTED,
+    MAX_STATEMENTS,
+    closest,
+)
 from tests.timing import takes_less_than
 
 from . import examples
@@ -201,3 +210,10 @@ def test_damaged_bytes(name: str, position: int, inserted: bytes) -> None:
     data = examples.ALL[name].encode()
     start = position % len(data)
     assert_inside((data[:start] + inserted + data[start + len(inserted) :]).decode("utf-8", errors="replace"))
+
+
+def test_so_many_names_are_looked_at_for_one_that_is_meant() -> None:
+    """A text of thousands of names is refused in time: what is meant is looked for among the first of them."""
+    names = [f"quantity{k}" for k in range(MAX_CANDIDATES)]
+    assert closest("wheels", [*names[1:], "wheel", "wheal"]) == "wheel"
+    assert closest("wheels", [*names, "wheel"]) == ""

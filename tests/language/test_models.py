@@ -246,3 +246,30 @@ def test_a_condition_on_one_of_two_indices_holds_for_that_one() -> None:
     assert model.observations[0].guards == (Guard("i", ">", 1), Guard("j"))
     with pytest.raises(ModelError, match=r"`y`.*1, 1"):
         compile_text(f"{head}y[i > 1, j] ~ Normal(i, 1)")
+
+
+GROUPS = """
+index s in 1..S
+input site : label[s]
+input x : real
+output y : real
+"""
+
+
+def test_each_part_of_a_kernel_of_groups_sees_the_arguments_without_the_level() -> None:
+    text = "latent f[s](x) ~ GP(0, RBF(1) + Matern32(1) * Linear(1))\ny ~ Normal(f[site], 1)"
+    whole = compile_text(GROUPS + text).latents["f"].kernel
+    assert isinstance(whole, KernelProduct)
+    smooth, same = whole.factors
+    assert isinstance(smooth, KernelSum) and isinstance(smooth.terms[1], KernelProduct)
+    for part in (smooth.terms[0], *smooth.terms[1].factors):
+        assert isinstance(part, KernelCall) and [each.name for each in part.on] == ["x"]  # type: ignore[attr-defined]
+    assert isinstance(same, KernelCall) and [each.name for each in same.on] == ["site"]  # type: ignore[attr-defined]
+
+
+def test_a_positive_parameter_of_groups_is_the_exponential_of_a_latent() -> None:
+    model = compile_text(GROUPS + "param sigma[s] : positive ~ LogNormal(-1, 0.5)\ny ~ Normal(0, sigma[site])")
+    sd = model.observations[0].distribution.arguments["sd"]
+    assert isinstance(sd, Operation) and sd.operator == "exp"
+    assert isinstance(sd.operands[0], Read) and sd.operands[0].name == "log_sigma"
+    assert model.latents["log_sigma"].arguments == ("site",)

@@ -188,6 +188,12 @@ def test_differences_keep_their_digits(expression: sp.Expr) -> None:
     np.testing.assert_allclose(lowered(expression, a=a, b=b), expected, rtol=1e-8, atol=1e-300)
 
 
+def test_calls_of_unequal_shapes_are_made_apart() -> None:
+    values = {"a": np.array(0.3), "b": np.array([1.5, 0.0])}
+    expected = scipy.special.log_ndtr(0.3) + scipy.special.log_ndtr([1.5, 0.0])
+    np.testing.assert_allclose(lowered(log_ndtr(A) + log_ndtr(B), **values), expected, rtol=1e-13)
+
+
 def test_calls_of_an_expensive_function_are_made_as_one() -> None:
     """Those outside of conditionals, of one shape; a call within a call stays where it is."""
     values = {"a": np.array([0.3, -1.0, 2.0]), "b": np.array([1.5, 0.0, 2.5])}
@@ -203,6 +209,3 @@ def test_calls_of_an_expensive_function_are_made_as_one() -> None:
     np.testing.assert_allclose(found, sum((k + 1) * part for k, part in enumerate(separate)), rtol=1e-14)
     reference = scipy.special.log_ndtr
     np.testing.assert_allclose(inside, reference(reference(values["a"])) + reference(values["b"]), rtol=1e-13)
-    shapes = {"a": np.array(0.3), "b": np.array([1.5, 0.0])}
-    expected = reference(0.3) + reference([1.5, 0.0])
-    np.testing.assert_allclose(lowered(log_ndtr(A) + log_ndtr(B), **shapes), expected, rtol=1e-13)

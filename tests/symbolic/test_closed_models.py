@@ -7,10 +7,11 @@ import sympy as sp
 
 from gpdsl.errors import GpdslError
 from gpdsl.symbolic.gaussian import moments_of
+from gpdsl.symbolic.terms import observation_terms, with_gradients
 from tests.timing import processor_seconds
 
 from . import quadrature
-from .models import indexed, scalar, terms
+from .models import indexed, scalar, terms, translator
 
 CLOSED = {
     "Normal": scalar("Normal(f, s)"),
@@ -112,6 +113,15 @@ def test_every_estimator_can_be_asked_for() -> None:
         terms(scalar("Normal(f * g * h, s)"), "quadrature")
 
 
+def test_gradients_from_values_alone_can_be_asked_for() -> None:
+    known = translator(scalar("Normal(exp(f), s)"))
+    (found,) = with_gradients(known, observation_terms(known, "sampled"), "score")
+    assert [(t.method, t.reason.partition(" (")[0]) for t in found.terms] == [("score", "values only, as asked")]
+    several = translator(scalar("Normal(f * f(z), s)").replace("input x : real", "input x : real\ninput z : real"))
+    with pytest.raises(GpdslError, match="takes one value of each latent in a row, and a term reads several of `f`: f"):
+        with_gradients(several, observation_terms(several, "sampled"), "score")
+
+
 HOSTILE = {
     "power of a sum": scalar("Normal((f + g + h)^1000, s)"),
     "power of an exponential sum": scalar("Normal((exp(f) + exp(g) + exp(h) + 1)^30, s)"),
@@ -166,6 +176,21 @@ def test_too_large() -> None:
         "      |                ^^^^^^^^^^^^^^^^^^^^^^^^^ too large to compile\n"
         "   help: shorten the index, or compute it in an `external` function"
     )
+
+
+@pytest.mark.parametrize(
+    ("limit", "lets", "what"),
+    [
+        ("conditions.MAX_OPERATIONS", "let a = sum(p, u[p] * v[p])", "`sum` over `p`"),
+        ("terms.MAX_ELEMENTWISE", "let a[1] = u[1]\nlet a[p > 1] = v[p]", "every element of `y`"),
+    ],
+)
+def test_too_large_as_a_whole(monkeypatch: pytest.MonkeyPatch, limit: str, lets: str, what: str) -> None:
+    """What is added up element by element is refused where the sum of all is too long, and not before."""
+    text = indexed(3, lets, f"y[p] ~ Normal({'a' if 'sum' in lets else 'a[p]'}, s)")
+    assert len(terms(text)) == 3 or "sum" in lets
+    monkeypatch.setattr(f"gpdsl.symbolic.{limit}", 151 if "ELEMENT" in limit else 4)
+    assert f"error[E501]: written out, {what} has more than" in error_of(text)
 
 
 def test_too_deep() -> None:

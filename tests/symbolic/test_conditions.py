@@ -116,3 +116,9 @@ def test_a_parameter_that_moves_a_jump_is_refused() -> None:
         with pytest.raises(GpdslError, match="parameter `t` decides where a latent makes a jump"):
             make_program(compile_text(text), {}, {}, {})
         assert make_program(compile_text(text), {}, {}, {}, fixed=["t"]).methods == {"closed", "score"}
+
+
+def test_a_choice_is_a_piecewise_function_of_sympy() -> None:
+    pieces = choose(less(0, X), X, 2 - X).rewrite(sp.Piecewise)
+    assert isinstance(pieces, sp.Piecewise)
+    assert (pieces.subs(X, 3), pieces.subs(X, -3)) == (3, 5)

@@ -9,11 +9,12 @@ from scipy import integrate, special
 
 from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.language import compile_text
+from gpdsl.language.model import KernelFormula
 from gpdsl.symbolic.checking import compile_checked
 from gpdsl.symbolic.information import information
-from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse
-from gpdsl.symbolic.kernel_formula import DISTANCE, formula_of
-from gpdsl.symbolic.kernel_values import matrix, numbers_near, smoothness, start_of
+from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse, of_differences
+from gpdsl.symbolic.kernel_formula import DISTANCE, at_zero, formula_of
+from gpdsl.symbolic.kernel_values import MOST_DERIVATIVES, matrix, numbers_near, smoothness, start_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.translate import Translator
 
@@ -272,3 +273,30 @@ def test_initial_values_and_random_ones_around_them() -> None:
     assert 0.05 <= units.min() < 0.08 and 0.92 < units.max() <= 0.95
     assert reals.mean() == pytest.approx(-2.0, abs=0.2) and reals.std() == pytest.approx(0.5 * 2.5, rel=0.1)
     assert start_of(translator, symbols["i"], rng) == 2.0
+
+
+def test_a_kernel_that_does_not_vanish_has_no_spectral_density() -> None:
+    assert "unknown: the kernel does not vanish" in by_formula("r; ls", "1 / (1 + r/ls)^0.2").describe()
+
+
+def test_what_grows_too_large_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits and derivatives of a formula are looked for as long as it stays small."""
+    quotient, smooth = sp.sin(DISTANCE) / DISTANCE, sp.exp(-(DISTANCE**2))
+    assert (at_zero(quotient), smoothness(smooth, DISTANCE)) == (1, MOST_DERIVATIVES)
+    monkeypatch.setattr("gpdsl.symbolic.kernel_formula.MOST_OPERATIONS", 0)
+    monkeypatch.setattr("gpdsl.symbolic.kernel_values.MOST_OPERATIONS", 1)
+    assert (at_zero(quotient), smoothness(smooth, DISTANCE)) == (None, None)
+
+
+@pytest.mark.parametrize(("body", "moves"), [("exp(-(a - b)^2)", True), ("exp(-(a - b)^2) * a * b", False)])
+@pytest.mark.parametrize("levels", [False, True])
+def test_a_formula_of_differences_is_told_whatever_its_levels(body: str, moves: bool, levels: bool) -> None:
+    head = "k[d, e](a, b; w) = w[d] * w[e] *" if levels else "k(a, b; w) ="
+    axis, over = ("[s]", "x, g") if levels else ("", "x")
+    declarations = compile_text(
+        f"index s in 1..3\ninput x : real\ninput g : label[s]\noutput y : real\nparam w{axis} : positive\n"
+        f"kernel {head} {body}\nlatent f({over}) ~ GP(0, k(w))\ny ~ Normal(f, 1)\n"
+    )
+    latent = declarations.latents["f"]
+    assert isinstance(latent.kernel, KernelFormula)
+    assert of_differences(latent.kernel, declarations, latent) is moves

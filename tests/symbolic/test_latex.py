@@ -131,6 +131,18 @@ def test_distinct_names_look_different(names: list[str]) -> None:
     assert {symbols.row, symbols.count}.isdisjoint(chosen)
 
 
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("sigma", "σ"), (r"\mathtt{sigma}", r"\sigma")),  # the shorter name keeps the letter
+        (("σ", "s"), (r"\sigma", "s")),
+    ],
+)
+def test_two_spellings_of_one_letter_look_different(names: tuple[str, str], shown: tuple[str, str]) -> None:
+    symbols = Symbols(start("".join(f"param {each} : positive\n" for each in names)))
+    assert tuple(symbols.of(each).render() for each in names) == shown
+
+
 def test_the_letter_of_the_rows_gives_way() -> None:
     d = compile_text("input N : real\noutput n : count\nlatent f(N) ~ GP(0, RBF(1))\nn ~ Poisson(exp(f))\n")
     assert r"n_i \mid f &\sim \mathrm{Poisson}(\exp(f(N_i))) && i = 1, \dots, M" in latex(d)

@@ -117,3 +117,4 @@ def test_sizes_and_spreads_of_values_are_their_moments_however_large_they_are() 
     given = np.append(1e3 * values, np.nan)
     assert log_spread(given) == pytest.approx(np.log(1e3 * np.std(values)), abs=1e-12)
     assert log_spread(np.full(3, -2.0)) == pytest.approx(np.log(2.0)) and log_size(np.zeros(3)) == 0.0
+    assert log_spread(np.full(3, np.nan)) == 0.0  # nothing is known: the scale stays as it is

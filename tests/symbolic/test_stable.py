@@ -74,6 +74,7 @@ def test_rewritten(before: sp.Expr, after: sp.Expr) -> None:
         sp.log(1 - sp.exp(F)),  # only for negative f a number at all
         log1p(F),
         sp.sin(F) + F**2,
+        log1p(-S * sp.exp(F) / (1 + sp.exp(F))),  # what is taken off is no part of the sum
     ],
     ids=str,
 )
