@@ -196,7 +196,7 @@ def test_parameters_have_their_priors(sites: gpdsl.Fit) -> None:
         ({"names": ["z"]}, "names: there is no 'z'; expected one of f, rate, n, y"),
         ({"names": np.array(["f", "z"])}, "names: there is no .*'z'"),
         ({"names": 0}, "`names`: expected a list of texts or a text, got 0"),
-        ({"kind": "curves"}, r"expected 1 input column that varies, found 2 \(t,site\)"),
+        ({"kind": "curves"}, r"expected 1 input column to vary, found 2 \(t,site\)"),
         ({"kind": "fields"}, "this picture is of fields; the model has none"),
         ({"kind": "rootogram", "names": ["y"]}, "`y`: this picture is of outputs of type count; it has n"),
         ({"kind": "residuals", "data": {"t": [1.0], "site": [1]}}, "no value of `n`"),
