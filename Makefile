@@ -44,7 +44,7 @@ vscode: $(STAMP)  # the extension editors/vscode/gpdsl.vsix, by Node 20 or newer
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=auto $(BIN)/mypy
 
 format: $(STAMP)  # what `lint` asks for
 	$(BIN)/ruff check --fix .
