@@ -11,6 +11,7 @@ import pytest
 from scipy.special import ndtr
 
 import gpdsl
+from gpdsl.calibration import sbc
 from gpdsl.cli import main
 from gpdsl.errors import GpdslError
 from gpdsl.model import Model
@@ -72,6 +73,38 @@ def test_another_noise_is_told(normal: Model, monkeypatch: pytest.MonkeyPatch) -
     found = gpdsl.sbc(normal, X, runs=12, points=3, fixed=HELD)
     assert set(found.doubtful) == {"f", "y"}
     assert "too narrow" in found.summary() and found.coverage("f")[0] < 0.6
+
+
+EVEN = (np.arange(200) + 0.5) / 200
+MIDDLE = np.abs(EVEN - 0.5) < 0.45
+"""Where 90 % of shares lie, of which a tenth in a right posterior lies outside."""
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        (EVEN, ""),
+        (0.5 + 0.4 * (EVEN - 0.5), "too wide"),
+        (np.where(EVEN < 0.5, EVEN**3, 1 - (1 - EVEN) ** 3), "too narrow"),
+        (np.where(MIDDLE, 0.05 + 0.9 * ((EVEN - 0.05) / 0.9) ** 2, EVEN), "true values lie lower"),
+        (np.where(MIDDLE, 0.95 - 0.9 * ((0.95 - EVEN) / 0.9) ** 2, EVEN), "true values lie higher"),
+    ],
+)
+def test_how_shares_are_uneven_is_told(shares: np.ndarray, said: str) -> None:
+    found = gpdsl.Calibration("m", 8, 200, 0, {}, {"f": np.clip(shares, 0, 1)[:, None]}, {}, 1.0)
+    assert [row.verdict for row in found.table] == [said] and found.doubtful == (("f",) if said else ())
+
+
+def test_runs_that_fail_are_counted_in_words_and_none_at_all_is_an_error(
+    normal: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = {1: GpdslError("no way"), 2: ValueError("odd")}
+    monkeypatch.setattr(Model, "fit", faulty := Faulty(raised | {n: GpdslError("never") for n in range(3, 40)}))
+    with pytest.raises(GpdslError, match="no run of 10 has given anything; the first failed so: no way"):
+        gpdsl.sbc(normal, X, runs=30, fixed=HELD)
+    assert faulty.calls == 10
+    faulty.calls, study = 0, sbc._study(normal, X, 5, None, None, {"fixed": HELD})
+    assert [study.run(n) for n in range(3)] == ["no way", "ValueError: odd", "never"]
 
 
 @pytest.mark.slow

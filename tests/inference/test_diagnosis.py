@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.diagnosis import diagnose
+from gpdsl.inference.diagnosis import _largest_terms, diagnose
 from gpdsl.inference.infer import plan
+from gpdsl.kernels.form import Base
+from gpdsl.kernels.functionals import Combination, Values
 from gpdsl.program.cache import precision
 from gpdsl.program.program import make_rows
 from gpdsl.results.fitting import prepare
@@ -76,3 +80,12 @@ def test_a_fit_that_cannot_start_says_so_with_the_reason() -> None:
     text = f"{START}param m : real = 800 fixed\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(exp(f + m), 1)\n"
     with pytest.raises(gpdsl.GpdslError, match=r"not a finite number: the log density of `y` ~ Normal"):
         gpdsl.compile(text).fit({"x": X, "y": X}, progress=False)
+
+
+def test_the_terms_of_a_sum_are_as_large_as_they_would_be_if_nothing_cancelled() -> None:
+    """Of 2 f(x) - f(z) / 2 with variance 1: (2 + 1/2)^2, however near x and z are."""
+    points = [Values(jnp.asarray([[at], [at + 1.0]])) for at in (0.0, 1e-9)]
+    group: Any = SimpleNamespace(form=Base("RBF", ("ell",)))
+    found = _largest_terms(group, [jnp.asarray(1.0)], Combination((points[0], points[1]), (2.0, -0.5)))
+    assert found == pytest.approx(6.25, rel=1e-6)
+    assert _largest_terms(group, [jnp.asarray(1.0)], points[0]) == 0.0

@@ -12,6 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.fields.calls import _kernel
+from gpdsl.inference.fields.engine import reflected
 from gpdsl.inference.fields.plan import OverFields
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.evaluation import field_means, roots
@@ -305,3 +306,10 @@ def test_jitter_of_single_precision_is_raised_by_tens(monkeypatch: pytest.Monkey
 def test_the_kernel_of_the_emulator_is_an_exponential_to_third_order(inner: float) -> None:
     """rho (exp(inner / rho) - 1), but for inner^4 / 24 rho^3 and what is smaller."""
     assert abs(_kernel(inner, 4.0) - 4.0 * np.expm1(inner / 4.0)) < 1.2 * inner**4 / (24.0 * 4.0**3)
+
+
+def test_precisions_of_no_sign_are_reflected() -> None:
+    turned = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    with jax.enable_x64(True):
+        found = reflected(jnp.asarray(turned @ np.diag([-2.0, 0.5, 3.0]) @ turned.T))
+    np.testing.assert_allclose(found, turned @ np.diag([2.0, 0.5, 3.0]) @ turned.T, atol=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -156,3 +157,13 @@ def test_a_network_starts_about_the_wanted_means_and_says_what_its_layers_do(
     else:
         sizes = np.std(seen @ weights["linear"]) / np.std(wanted["mean"])
         assert 0.2 < sizes < 2.5  # three random directions, of the size of what is wanted
+
+
+def test_maps_of_what_no_row_tells_are_random_and_as_large_as_what_is_wanted(rng: np.random.Generator) -> None:
+    table, mean = rng.standard_normal((50, 9)), 3.0 * rng.standard_normal((1, 400, 50))
+    encoder: Any = SimpleNamespace(seen=lambda rows: table)
+    wanted = {"mean": mean, "log_sd": np.zeros(1)}
+    told, drawn = (Encoder.start(encoder, None, (4,), wanted, told, rng)["linear"] for told in (True, False))  # type: ignore[arg-type]
+    assert told.shape == drawn.shape == (9, 400)
+    assert np.std(table @ drawn) == pytest.approx(np.std(mean), rel=0.1)
+    np.testing.assert_allclose(told, np.linalg.lstsq(table, mean[0].T, rcond=None)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.inference.layered import joint
 
 SKIPS = """
 index q in 1..2
@@ -81,3 +83,13 @@ def test_functions_of_row_variables_are_refused_with_a_reason(rng: np.random.Gen
     assert fit.predict(data).covariance("f").shape == (12, 12)
     with pytest.raises(GpdslError, match="rows: all of them together go to"):
         fit.predict({"x": np.zeros(2_600)}).covariance("f")
+
+
+def test_functions_of_row_variables_and_too_many_rows_are_refused() -> None:
+    program = SimpleNamespace(inner={"h", "w"}, declarations=SimpleNamespace(rows={"w": None}))
+    with pytest.raises(GpdslError, match="latents are functions of `w`, which has a value of its own in each row"):
+        joint.composed(SimpleNamespace(program=program), np.zeros(1, int), np.random.default_rng(0), 0)  # type: ignore[arg-type]
+    most = int((joint.MOST / 50) ** 0.5)
+    joint._verify([], 50, most)
+    with pytest.raises(GpdslError, match=f"{most + 1} rows: all of them together go to {most} rows for this model"):
+        joint._verify([], 50, most + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,7 +13,10 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.layered import planning
+from gpdsl.inference.inducing import growth
+from gpdsl.inference.layered import planning, settled
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.problem import Monitor, Result
 from gpdsl.inference.sampling import spread_normals
 
 ONE = "input x : real\noutput y : real\nparam ell : positive = 1\nparam sigma : positive = 0.1\n"
@@ -86,3 +91,98 @@ def test_counts_are_followed_by_half_steps(options: dict[str, Any]) -> None:
     fit = gpdsl.compile(text).fit(data, progress=False, steps=100, inducing=20, **options)
     known = gpdsl.compile(one).fit(data, progress=False, inducing=20)
     np.testing.assert_allclose(fit.elbo, known.elbo, atol=0.01 if not options else 0.1)
+
+
+def _found(elbo: float, interrupted: bool = False) -> Any:
+    result = Result({}, [], [], np.ones(1), elbo, 0.0, "done", interrupted)
+    return result, Monitor(1), SimpleNamespace(dense=False, exact=False), 0.0
+
+
+@pytest.mark.parametrize(
+    ("one", "both", "tiniest", "ends"),
+    [
+        (-20.0, None, None, -10.0),  # one layer is below, and none goes on from it
+        (5.0, 6.0, None, 6.0),
+        (5.0, 2.0, 6.0, 6.0),  # with next to no variance below what is lost is found
+        (5.0, 2.0, 3.0, 3.0),
+    ],
+)
+def test_layers_go_on_from_one_where_that_is_higher(
+    one: float, both: Any, tiniest: Any, ends: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One layer that is higher all the same is told of in a note."""
+    answers = iter([_found(each) for each in (both, tiniest) if each is not None])
+    found = _settled(monkeypatch, _found(-10.0), _found(one), lambda *_: next(answers))
+    assert found[0].elbo == ends and next(answers, None) is None
+    assert any("2 nats higher" in note for note in found[0].notes) == (ends == 3.0)
+
+
+@pytest.mark.parametrize("where", ["one layer", "all layers"])
+def test_an_interrupt_while_layers_go_on_keeps_what_was_found(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    found = _settled(monkeypatch, _found(-10.0), _found(5.0, interrupted=where == "one layer"), stop)
+    assert found[0].elbo == -10.0 and found[0].interrupted and found[0].message == settled.INTERRUPTED
+
+
+def _settled(monkeypatch: pytest.MonkeyPatch, found: Any, one: Any, fit_all: Any) -> Any:
+    """What `no_worse_than_one` makes of 100 rows, a fit of one layer, and those that go on from it."""
+    for name, value in (("may_go_on", True), ("_fit_of_one", (None, one)), ("_from", (None, ())), ("passing_on", None)):
+        monkeypatch.setattr(settled, name, lambda *_, value=value: value)
+    monkeypatch.setattr(settled, "may_be_none", lambda _: True)
+    return settled.no_worse_than_one(None, SimpleNamespace(rows=100), None, found, None, fit_all)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("gain", "said"), [(0.04, ()), (3.0, "the last 120 of 600 steps have raised it by 3 nats")])
+def test_a_last_cycle_that_has_gained_is_told(gain: float, said: Any) -> None:
+    ends = [(0.0, None)] * settled.FEWEST
+    search = SimpleNamespace(untried=False, done=600, limit=600, length=120, slight=0.05, gain=gain, ends=ends)
+    notes = settled.SettledSearch._notes(search)  # type: ignore[arg-type]
+    assert notes == () if not said else said in notes[0]
+    search.untried = True
+    assert settled.SettledSearch._notes(search) == (settled.UNTRIED,)  # type: ignore[arg-type]
+
+
+@dataclass
+class Chosen:
+    """What the search for layers knows of their points."""
+
+    inducing: int
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("later", "points", "said"),
+    [
+        (-4.0, 5, "the 5 of one layer, from which all go on"),
+        (-4.0, 50, "50 inducing points of the last layer give more than depth gives with 20"),
+        (-14.0, 50, ""),
+    ],
+)
+def test_of_layers_that_go_on_the_better_are_kept_with_the_reason(
+    later: float, points: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And an interrupt of those that go on is one of the fit, whichever is kept."""
+    found = (*_found(-9.0)[:2], Chosen(20), 0.1)
+    found[1].history[:] = [(7, -9.0, 1.0)]
+    on = (*_found(later, interrupted=True)[:2], Chosen(points), 0.2)
+    on[1].history[:] = [(2, later, 1.0)]
+    monkeypatch.setattr(growth, "infer", lambda *_: on)
+    data: Any = SimpleNamespace(rows=60)
+    start: Any = SimpleNamespace(inducing=[range(points), range(3)])
+    given = data, Options(), found, None, None, None, start
+    best, history, choice, jitter = growth._layers_go_on(*given)  # type: ignore[arg-type]
+    assert best.elbo == max(later, -9.0) and best.interrupted and [step for step, *_ in history.history] == [7, 9]
+    assert (said in choice.reasons["inducing"], jitter) == (True, 0.2) if said else (choice, jitter) == (found[2], 0.1)
+
+
+def test_an_interrupt_between_fits_that_grow_keeps_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(growth, "infer", lambda *_: _found(-3.0))
+    monkeypatch.setattr(growth, "_left_open", lambda *_: True)
+    monkeypatch.setattr(growth, "_assess", stop)
+    best = growth._grown(None, SimpleNamespace(rows=5), Options(), None, None, None)[0]  # type: ignore[arg-type]
+    assert best.elbo == -3.0 and best.interrupted

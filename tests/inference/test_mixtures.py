@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.mixtures import NONE_HIGHER, parted
+from gpdsl.inference.mixtures import APART, NONE_HIGHER, parted
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.program.program import make_program
 
@@ -147,3 +147,20 @@ def test_halves_of_a_gaussian_lie_on_either_side_of_it() -> None:
     np.testing.assert_allclose(
         found.mean[:, 0] - mean[0, 0], 0.7 * np.array([[0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]), atol=1e-12
     )
+
+
+def test_components_go_to_the_images_of_their_mean_before_they_are_halved() -> None:
+    """Of f^2 three components: a half of the mean, its image, which has no other half, and the other half."""
+    root = np.array([[0.5, 0.0], [0.2, 0.1]])
+    program = make_program(gpdsl.compile(SQUARE).declarations, {}, {}, {})
+    problem: Any = SimpleNamespace(program=program)
+    for size, images in ((3.0, 3), (1e-3, 1)):  # a mean near zero has its image where it is itself
+        mean = np.array([[size, -size]])
+        q = Whitened(np.repeat(mean[None], 3, 0), np.repeat(root[None, None], 3, 0))
+        found = np.asarray(parted(problem, [q])[0].mean)[:, 0]
+        aside = found[0] - mean[0]
+        assert np.linalg.norm(aside) == pytest.approx(APART * np.linalg.svd(root)[1][0])
+        if images == 3:
+            np.testing.assert_allclose(found[1:], [-mean[0], mean[0] - aside], atol=1e-12)
+        else:
+            np.testing.assert_allclose(found[1], mean[0] - aside, atol=1e-12)

@@ -385,3 +385,34 @@ def test_the_gap_is_the_divergence_of_q_from_the_posterior() -> None:
     assert error < 1e-3
     assert bound == pytest.approx(-7.0 - divergence, abs=5 * error + 1e-3)
     assert gap.nats == pytest.approx(divergence, abs=2e-3)
+
+
+def test_a_gaussian_that_is_the_posterior_leaves_no_gap() -> None:
+    q = Gaussian(np.array([0.3, -1.0]), np.array([[1.0, 0.0], [0.4, 0.7]]))
+    spread = np.linalg.inv(q.root @ q.root.T)
+
+    def one(point: np.ndarray) -> tuple[float, np.ndarray]:
+        away = point - q.mean
+        return 2.5 + float(stats.multivariate_normal(q.mean, q.root @ q.root.T).logpdf(point)), -spread @ away
+
+    density: Any = SimpleNamespace(_many=None, one=one, quick=False, samples=8)
+    density_at = lambda points: over_parameters.Everywhere.__call__(density, points)  # noqa: E731
+    values, slopes = density_at(np.stack([q.mean, q.mean + 1.0]))
+    assert values.shape == (2,) and np.all(slopes[0] == 0) and np.allclose(slopes[1], -spread @ np.ones(2))
+    asked: Any = Called(density_at, quick=False, samples=8)
+    (bound, error), gap = over_parameters._assessed(asked, q, seed=0)
+    assert bound == pytest.approx(2.5) and error == 0.0 and gap.nats == 0.0
+    assert gap.told == "which is the posterior itself"
+    wider = Gaussian(q.mean, 1.5 * q.root)
+    assert over_parameters._assessed(asked, wider, seed=0)[1].nats > 0.05
+
+
+class Called:
+    """A function with what is said of it."""
+
+    def __init__(self, function: Any, **said: Any) -> None:
+        self.function = function
+        vars(self).update(said)
+
+    def __call__(self, points: np.ndarray) -> Any:
+        return self.function(points)

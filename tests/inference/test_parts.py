@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from gpdsl.inference import unrelated_rows
+from gpdsl.inference.ascent import adam, joint as alternating, lbfgs
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.inducing.start import kmeans_centres, spanning_rows
-from gpdsl.inference.natural import refine as anderson
+from gpdsl.inference.layered.propagation import Layers
+from gpdsl.inference.natural import refine, refine as anderson
+from gpdsl.inference.opaque import stochastic
+from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.explain import WIDEST, _shorten
-from gpdsl.inference.plan.options import Options, decide, make_options
+from gpdsl.inference.plan.options import Choice, Options, decide, make_options
+from gpdsl.results.summary import more_points
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 
@@ -148,3 +157,102 @@ def test_what_is_fixed_are_names(given: object) -> None:
 def test_long_formulas_of_a_plan_are_cut_to_its_width() -> None:
     assert _shorten("x" * WIDEST) == "x" * WIDEST
     assert _shorten("x" * (WIDEST + 1)) == "x" * (WIDEST - 1) + "…"
+
+
+def test_a_line_search_without_a_base_comes_back_from_what_has_no_value() -> None:
+    """From further above than all that it has seen."""
+    level = lbfgs._Negative._level
+    assert level(SimpleNamespace(base=None, worst=5.0), np.zeros(2)) == 5.0 + lbfgs.ABYSS  # type: ignore[arg-type]
+    assert level(SimpleNamespace(base=None, worst=-5.0), np.zeros(2)) == lbfgs.ABYSS > 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "said"), [(1e-9, "all rounds done"), (1e-3, "converged: the bound changed by less")]
+)
+def test_rounds_end_where_one_changes_next_to_nothing(
+    tolerance: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds, told = iter([-100.0, -50.0, -49.99, -49.0]), list[tuple[int, float]]()
+    monkeypatch.setattr(alternating, "_value", lambda *_: next(bounds))
+    monitor = SimpleNamespace(report=lambda number, value: told.append((number, value)))
+    problem = SimpleNamespace(
+        options=SimpleNamespace(tolerance=tolerance), choice=SimpleNamespace(steps=4), monitor=monitor
+    )
+    search: Any = SimpleNamespace(problem=problem, rest=(None,) * 4, blocks=[], point=None)
+    assert alternating.AlternatingSearch.run(search).startswith(said)
+    assert told == [(1, -100.0), (2, -50.0), (3, -49.99), (4, -49.0)][: 3 if "converged" in said else 4]
+
+
+def test_steps_of_some_rows_visit_every_row_once_in_an_epoch() -> None:
+    def batches(size: int) -> np.ndarray:
+        problem: Any = SimpleNamespace(
+            choice=SimpleNamespace(batch=size), data_rows=6, count=6, options=SimpleNamespace(seed=0)
+        )
+        steps: Any = SimpleNamespace(problem=problem, draws=adam._batches(problem), size=3)
+        return np.asarray(adam.ScannedSteps._indices(steps))
+
+    found = batches(2)
+    assert found.shape == (3, 2) and sorted(found.ravel()) == list(range(6)) and list(found.ravel()) != list(range(6))
+    assert batches(6).shape == (3, 1)
+
+
+def test_a_search_that_follows_its_samples_gives_way_to_an_earlier_end() -> None:
+    """Where its bound is lower by fresh samples; of a bound without samples the last end is the best."""
+    ends: Any = [SimpleNamespace(point=n, sites=None, elbo=float(n), message=f"end {n}") for n in range(3)]
+    fresh = [(-1.0, 0.1), (-5.0, 0.1), (-2.0, 0.1)]
+    problem: Any = SimpleNamespace(program=SimpleNamespace(sampled=True), choice=SimpleNamespace(samples=8))
+    problem.reassessed = lambda bound, known: fresh[int(known)]
+    best, said, assessed = refine.attained(problem, ends, lambda *_: None)  # type: ignore[arg-type,return-value]
+    assert best is ends[0] and assessed == fresh[0] and said.startswith("end 0; ") and "8" in said
+    problem.program.sampled = False
+    assert refine.attained(problem, ends, lambda *_: None) == (ends[2], "", fresh[2])  # type: ignore[arg-type,return-value]
+
+
+def test_a_budget_that_ends_a_stochastic_search_is_told_with_the_bound_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spent() -> None:
+        raise Spent
+
+    monkeypatch.setattr(stochastic, "fresh_bound", lambda problem, look, seed: (-3.0, seed))
+    problem = SimpleNamespace(options=SimpleNamespace(seed=4))
+    search: Any = SimpleNamespace(point={}, accelerated=spent, problem=problem, look=None)
+    assert stochastic.StochasticSearch.run(search) == "the budget of evaluations is used up"
+    assert search.bound == (-3.0, 4)
+
+
+def test_replicas_of_a_row_see_the_normals_of_the_first() -> None:
+    normals = jnp.arange(12.0).reshape(6, 2, 1)
+    for replicas, expected in ((1, normals), (3, normals[jnp.array([0, 0, 0, 3, 3, 3])])):
+        layers: Any = SimpleNamespace(replicas=replicas)
+        np.testing.assert_array_equal(Layers._in_sets(layers, normals), expected)
+
+
+def test_sets_of_inducing_variables_are_named_by_their_latents() -> None:
+    own = Choice.support.fget(SimpleNamespace(own={"f": 12, "g": 0, "h": "patches(5)"}))  # type: ignore[attr-defined]
+    assert own == "12 inducing points of f, points at all rows of g, features patches(5) of h"
+
+
+@pytest.mark.parametrize(
+    ("families", "own", "asked", "said"),
+    [
+        (("fourier",), {}, None, "more of them take longer and lose less"),
+        ((), {"f": 3, "g": 5}, {"f": 3, "g": 5}, "ask for more, as inducing={'f': 6, 'g': 10}"),
+        ((), {}, None, "more, as inducing=8, take longer and lose less"),
+        ((), {}, 4, "leave `inducing` out for as many as it takes, or ask for more, as inducing=8"),
+    ],
+)
+def test_what_loses_evidence_is_told_how_to_lose_less(families: tuple, own: dict, asked: Any, said: str) -> None:
+    choice = SimpleNamespace(families=families, own=own, inducing=4)
+    fit: Any = SimpleNamespace(choice=choice, options=SimpleNamespace(inducing=asked))
+    assert more_points(fit) == said
+
+
+def test_climbs_from_where_there_is_no_value_come_back_with_nothing() -> None:
+    model: Any = SimpleNamespace(rows=SimpleNamespace(outputs={"y": np.zeros(3)}), constrained=dict)
+    for value, found in ((lambda at, _: np.nan * at["s"], None), (lambda at, _: -((at["s"] - 2.0) ** 2), 2.0)):
+        model.value = value
+        climbed = unrelated_rows._climb(model, {"s": np.array(0.5)}, ["s"], 0)
+        assert (
+            climbed is None
+            if found is None
+            else climbed is not None and climbed[1]["s"] == pytest.approx(found, abs=1e-4)
+        )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import factorise
-from gpdsl.inference.posteriors.pathwise import bent
+from gpdsl.inference.posteriors.pathwise import BOUNDLESS, bent, refuse_unsuited
+from gpdsl.kernels.functionals import Coefficients
 from gpdsl.program.cache import precision
 from gpdsl.program.groups import kernel_values
 from tests.inference.problems import problem_of
@@ -38,3 +42,18 @@ def test_what_bends_draws_of_the_prior_is_that_of_independent_normals() -> None:
     assert numbers.shape == (points, count)
     assert np.mean(numbers**2) == pytest.approx(2.0, rel=5 * np.sqrt(2 / numbers.size))
     assert np.abs(np.mean(numbers)) < 5 * np.sqrt(2 / numbers.size)
+
+
+@pytest.mark.parametrize(
+    ("group", "at", "why"),
+    [
+        ({"per_row": True}, None, "it has a value of its own in each row"),
+        ({"points": True}, None, "it is a field, with its points alone"),
+        ({}, "spherical", "draws are known by their values, which its inducing features are not"),
+    ],
+)
+def test_latents_of_which_no_function_can_be_drawn_are_named(group: dict[str, bool], at: str | None, why: str) -> None:
+    one = SimpleNamespace(**({"per_row": False, "points": False, "names": ["f"]} | group))
+    features = [] if at is None else [Coefficients(jnp.zeros((2, 1)), next(iter(BOUNDLESS)), 3, 3)]
+    with pytest.raises(GpdslError, match=f"no whole functions of `f` can be drawn: {why}; prediction.draws"):
+        refuse_unsuited(SimpleNamespace(groups=[one]), features)  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.mcmc import engine, slices
-from gpdsl.inference.mcmc.slices import Chain, Shape
+from gpdsl.inference.mcmc.slices import Chain, Nowhere, Shape
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.problem import Result
 
 X = np.array([-1.0, 0.0, 0.7, 1.5])
 COUNTS = """
@@ -198,3 +202,22 @@ def test_the_plan_tells_of_the_chains(explained: Callable[[str], str]) -> None:
 @pytest.fixture
 def explained() -> Callable[[str], str]:
     return lambda text: gpdsl.compile(text, externals={"response": np.exp}).explain(SEEN, **ASKED)
+
+
+def test_chains_that_can_begin_nowhere_leave_the_search_and_say_so() -> None:
+    chains = SimpleNamespace(
+        first=np.zeros(1),
+        joint=SimpleNamespace(dimension=2),
+        log_densities=lambda places: np.full(len(places), -np.inf),
+    )
+    with pytest.raises(Nowhere):
+        slices.Called._begun(chains, 2, 0)  # type: ignore[arg-type]
+
+    def sample(*_: object) -> None:
+        raise Nowhere
+
+    target: Any = lambda: SimpleNamespace(sample=sample)  # noqa: E731
+    result = Result({"s": np.zeros(1)}, [], [], np.ones(1), -1.0, 0.0, target=target)
+    monitor = SimpleNamespace(explored=print)
+    found = engine.sampled(result, Options(engine="mcmc"), 3, monitor)  # type: ignore[arg-type]
+    assert found.notes == (engine.NO_BEGINNING,) and found.elbo == -1.0 and found.integrated is None

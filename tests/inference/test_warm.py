@@ -15,7 +15,7 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.natural.minibatch import Schedule
 from gpdsl.inference.starts import SMALLEST_WEIGHT, start_logits
-from gpdsl.inference.warm import carry
+from gpdsl.inference.warm import _moments, carry
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY
@@ -214,3 +214,12 @@ def test_weights_of_a_mixture_begin_where_they_were() -> None:
     np.testing.assert_allclose(begun(0.7, 0.25, 0.05), [0.7, 0.25, 0.05])
     np.testing.assert_allclose(begun(0.7, 0.3, 0.0), [0.7, 0.3, SMALLEST_WEIGHT])
     np.testing.assert_allclose(begun(0.7, 0.3), 1.0)
+
+
+def test_latents_of_which_nothing_is_known_have_the_moments_of_the_prior() -> None:
+    """Of two latents with three inducing points at four rows: what these explain, and what they leave open."""
+    phi, residual = np.random.default_rng(0).normal(size=(2, 4, 3)), np.array([0.1, 0.2, 0.0, 0.5])
+    view: Any = SimpleNamespace(features=SimpleNamespace(phi=phi, residual=residual), group=SimpleNamespace(size=2))
+    mean, variance = _moments(view, None)
+    assert mean.shape == (1, 2, 4) and not np.any(mean)
+    np.testing.assert_allclose(variance[0], np.sum(phi**2, axis=2) + residual, rtol=1e-6)

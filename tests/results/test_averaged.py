@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -160,3 +161,15 @@ def test_between_quantiles_distribution_functions_are_straight_in_deviates() -> 
     steps = np.array([0.0, 0.0, 1.0, 1.0])[:, None]
     places = np.array([-1.0, -0.5, 0.5, 1.0])
     np.testing.assert_allclose(_between(steps, places, np.array([0.5])), stats.norm.cdf(0.0), atol=1e-14)
+
+
+def test_errors_of_draws_are_of_as_many_as_are_independent(averaged: Averaged) -> None:
+    """Of a mean: sqrt(sum w (m - mean)^2 / n), where n is at most what the weights are worth."""
+    for effective, n in ((2.0, 2.0), (100.0, 1.0 / np.sum(WEIGHTS**2))):
+        fit = SimpleNamespace(settings=SimpleNamespace(effective=effective), options=SimpleNamespace(drawn=True))
+        found = Averaged(WEIGHTS, averaged.each, "float64", Standardised(), SimpleNamespace(fit=fit))
+        mean, within = WEIGHTS @ MEANS, (MEANS - WEIGHTS @ MEANS) ** 2 + SDS**2
+        np.testing.assert_allclose(found.error("f"), np.sqrt(WEIGHTS @ (MEANS - mean) ** 2 / n), rtol=1e-8)
+        spread = WEIGHTS @ (within - WEIGHTS @ within) ** 2
+        np.testing.assert_allclose(found.error("f", "variance"), np.sqrt(spread / n), rtol=1e-6)
+    np.testing.assert_array_equal(averaged.error("f"), 0.0)

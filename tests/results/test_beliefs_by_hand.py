@@ -14,10 +14,15 @@ import sympy as sp
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from gpdsl.errors import GpdslError
 from gpdsl.program.joint import Marginals
-from gpdsl.results import predictive
+from gpdsl.results import accuracy, predictive
+from gpdsl.results.accuracy import error_of, error_of_law
+from gpdsl.results.draws import row_by_row
 from gpdsl.results.expectation import AS_MANY, MANY, ROUGH, ROWS_AT_ONCE, SAMPLES, Beliefs, each_component, mean_of
 from gpdsl.results.integrals import polynomial_mean
+from gpdsl.results.slopes import THIN
+from gpdsl.symbolic.laws import Law
 from tests.inference.problems import problem_of
 
 READS = """
@@ -178,7 +183,8 @@ def test_nodes_are_finer_as_long_as_the_next_have_room(monkeypatch: pytest.Monke
         counts.append(finer * predictive.SPREAD_STEPS + 1)
         return {}, np.full(counts[-1], 1.0 / counts[-1])
 
-    whole = SimpleNamespace(leaves=list, filled=lambda values: None)
+    monkeypatch.setattr(predictive, "_enough", lambda *_: False)
+    whole = SimpleNamespace(leaves=list, filled=lambda values: SimpleNamespace(map=lambda function: None))
     monkeypatch.setattr(predictive, "collapsed", lambda *_: (whole, None))
     monkeypatch.setattr(predictive, "nodes_of", nodes_of)
     monkeypatch.setattr(predictive, "_looked_at", lambda *_: [np.array([0.0, 1.0])])
@@ -189,3 +195,93 @@ def test_nodes_are_finer_as_long_as_the_next_have_room(monkeypatch: pytest.Monke
     law: Any = SimpleNamespace(beliefs=SimpleNamespace(weights=np.full(2, 0.5), count=3), law=None, keys=(), sizes=(5,))
     found = predictive.Predictive._average.func(law)
     assert len(counts) == asked and len(found.weights) == counts[-1]
+
+
+def observed(output: str, law: str) -> tuple[predictive.Predictive, np.ndarray, np.ndarray]:
+    """What is predicted of one output whose latent has these means and variances [2, 4] in two components."""
+    text = f"input x : real\noutput y : {output}\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\ny ~ {law}\n"
+    problem, rng = problem_of(text, {"x": X, "y": np.ones(4)}), np.random.default_rng(1)
+    mean, variance = rng.normal(size=(2, 4, 2)), rng.uniform(0.2, 1.5, size=(2, 4, 2))
+    q, parameters = Marginals(mean, variance), dict(problem.program.parameters.constrain(problem.parameters))
+    at = Beliefs(problem.program, parameters, problem.rows, q, np.array([0.3, 0.7]))
+    (statement,) = at.program.observations
+    assert statement.law is not None
+    return predictive.Predictive(at, statement.law, (), ()), mean[..., 0], variance[..., 0]
+
+
+def test_a_log_normal_output_is_the_exponential_of_a_normal_one() -> None:
+    found, mean, variance = observed("positive", "LogNormal(f, 0.5)")
+    sd = np.sqrt(variance + 0.25)
+    for p in (0.05, 0.8):
+        y = found.quantile(p)
+        np.testing.assert_allclose(np.array([0.3, 0.7]) @ norm.cdf((np.log(y) - mean) / sd), p, rtol=1e-7)
+        np.testing.assert_allclose(found.share(y, above=False, reached=True), p, rtol=1e-7)
+        np.testing.assert_allclose(found.share(y, above=True, reached=True), 1 - p, rtol=1e-7)
+    np.testing.assert_array_equal(found.share(np.full(4, -1.0), above=False, reached=True), 0.0)
+
+
+def test_a_binary_output_reaches_a_share_at_one_where_zeros_are_fewer() -> None:
+    found = observed("binary", "Bernoulli(probit = f)")[0]
+    zeros = 1.0 - found.mean()
+    for p in (0.01, 0.5, 0.99):
+        np.testing.assert_array_equal(found.quantile(p), zeros < p)
+    assert zeros.min() > 0.01 and zeros.max() < 0.99 and np.ptp(found.quantile(0.5)) == 1
+
+
+@pytest.mark.parametrize("shape", [(1024, 2), (2, 1024)])
+def test_an_average_over_many_nodes_is_thinned_to_some_of_them(shape: tuple[int, int]) -> None:
+    """Whichever there are more of, nodes or components; their weights add up to one again."""
+    rng = np.random.default_rng(0)
+    weights, rates = rng.random(shape), rng.gamma(4.0, size=(*shape, 1))
+    whole = predictive.Average(Law("Poisson", {"mean": rates}), weights / weights.sum())
+    some = whole.thinned
+    assert some is not None and some.weights.sum() == pytest.approx(1.0) and some.weights.size == 2048 // THIN
+    assert some.cdf(np.array([3.0])) == pytest.approx(whole.cdf(np.array([3.0])), abs=0.1)
+    assert some.cdf(np.array([1e9])) == pytest.approx(1.0)
+    assert predictive.Average(whole.law, np.full((1, 1), 1.0)).thinned is None
+
+
+def test_errors_of_quantiles_are_below_those_of_as_many_independent_draws() -> None:
+    """These are sqrt(p (1 - p) / S) over the density, here by draws of NumPy's; samples are spread evenly."""
+    at, rng = observed("real", "Normal(f * g, 1)")[0].beliefs, np.random.default_rng(3)
+    component = rng.choice(2, p=at.weights, size=100_000)
+    normals = rng.standard_normal((100_000, 4, 2))
+    drawn = np.prod(at.marginals.mean[component] + np.sqrt(at.marginals.variance[component]) * normals, axis=-1)
+    for p in (0.5, 0.95):
+        error = error_of(at, latent(at, "f") * latent(at, "g"), (), p)
+        low, high = np.quantile(drawn, [p - 0.02, p + 0.02], axis=0)
+        plain = np.sqrt(p * (1 - p) / at.samples) * (high - low) / 0.04
+        assert np.all(error > 0.05 * plain) and np.all(error < 1.3 * plain), error / plain
+
+
+def test_quadratures_over_two_latents_have_errors_and_others_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what has no closed form: how far rules differ, in every row."""
+    monkeypatch.setattr(accuracy, "_between_nodes", lambda beliefs, *_: np.arange(1.0, 1.0 + beliefs.count))
+    at = observed("real", "Normal(f * g, 1)")[0].beliefs
+    f, g = latent(at, "f"), latent(at, "g")
+    np.testing.assert_array_equal(error_of(at, sp.cos(f * g), (), "mean"), [1, 2, 3, 4])
+    for exact in (sp.tanh(f), f * g, sp.exp(f + g)):
+        np.testing.assert_array_equal(error_of(at, exact, (), "mean"), np.zeros(4))
+
+
+def test_an_error_of_what_has_no_formula_is_refused() -> None:
+    with pytest.raises(GpdslError, match="error of `y`: of outputs it is known of the mean and variance"):
+        error_of_law("y", observed("real", "Normal(f, 1)")[0], 0.5)
+
+
+def test_draws_of_rows_are_of_the_components_by_their_weights() -> None:
+    """Whether every component is drawn from, or where these are many the chosen one alone."""
+    few = observed("real", "Normal(f, 1)")[0].beliefs
+    many = replace(
+        few,
+        marginals=Marginals(*(np.repeat(each, MANY, 0) for each in (few.marginals.mean, few.marginals.variance))),
+        weights=np.repeat(few.weights / MANY, MANY),
+    )
+    mean, variance = few.marginals.mean[..., 0], few.marginals.variance[..., 0]
+    expected = few.weights @ mean
+    spread = few.weights @ (variance + (mean - expected) ** 2)
+    for at in (few, many):
+        found = row_by_row(at, 4000, np.random.default_rng(2)).values(latent(at, "f"), ())
+        assert found.shape == (4000, 4)
+        assert np.all(np.abs(found.mean(axis=0) - expected) < 4 * np.sqrt(spread / 4000))
+        np.testing.assert_allclose(found.var(axis=0), spread, rtol=0.15)

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.results.criticism.checks import Compared, Comparison
 
 RNG = np.random.default_rng(1)
 X = np.linspace(0, 6, 40)
@@ -48,6 +49,20 @@ def test_numbers_that_may_be_off_by_more_than_they_differ_say_so() -> None:
     assert "may be no better" not in repr(gpdsl.compare({"a": fitted("wrong", 0.05), "b": RIGHT}, DATA))
     widely = gpdsl.compare({name: fit.waic(counts) for name, fit in fits.items()})
     assert np.isnan(widely.rows[0].elpd_error)  # nothing tells
+
+
+def test_notes_of_a_comparison_say_what_little_difference_tells() -> None:
+    def said(difference: float, error: float) -> str:
+        rows = [
+            Compared("a", -10, 1, 2, 0, 0, 0.1, error),
+            Compared("b", -10 + difference, 1, 2, difference, 1, 0.1, error),
+        ]
+        return repr(Comparison(tuple(rows), {}))
+
+    assert "differences below 4 nats tell little" in said(-3.9, 0.0) and "may be no better" not in said(-3.9, 0.0)
+    assert "nats tell little" not in said(-4.1, 0.0)
+    assert "a may be no better than b: the two numbers may be off by more than they differ" in said(-1.0, 0.6)
+    assert "may be no better" not in said(-1.0, 0.4)
 
 
 def test_what_cannot_be_compared() -> None:

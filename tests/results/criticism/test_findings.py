@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -293,6 +294,29 @@ def test_one_row_has_no_neighbours() -> None:
         gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit({"x": [0.0], "y": [1.0]}).diagnose()
     )
     assert not found.doubtful
+
+
+def test_parameters_that_are_open_together_are_said_with_the_way_they_go() -> None:
+    def said(sign: float) -> Finding:
+        matrix = np.array([[1.0, -sign], [-sign, 1.0]]) * 100 + 1e-3 * np.eye(2)
+        found = of_curvature(Curvature(("s2", "ell"), np.zeros(2), matrix, np.zeros(2), np.ones(2)), set())
+        return next(each for each in found if each.name == "parameters")
+
+    for sign, way in ((1.0, "together"), (-1.0, "against each other")):
+        found = said(sign)
+        assert found.doubtful and found.number == pytest.approx(1e-3)
+        assert f"are confounded: moved {way}, they change next to nothing" in found.said
+        assert "`s2`" in found.said and "`ell`" in found.said
+
+
+def test_what_is_asked_for_in_full_may_cost_what_it_does() -> None:
+    assert affordable(SimpleNamespace(options=SimpleNamespace(diagnose="full"))) == np.inf  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [None, "full"])
+def test_everything_is_looked_at_where_the_rows_are_there(data: str | None) -> None:
+    with pytest.raises(gpdsl.GpdslError, match="a fit keeps no data.*gets the rows that were fitted"):
+        findings.diagnose(SimpleNamespace(inspection=None), data, full=data is None)  # type: ignore[arg-type]
 
 
 def test_parameters_that_are_open_by_themselves_are_said_in_one_sentence() -> None:

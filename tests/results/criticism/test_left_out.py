@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -288,3 +289,35 @@ def test_rows_with_variables_of_their_own_are_left_out(count: int) -> None:
     whole = text.replace("row e ~ Normal(0, 0.5)\n", "").replace("f + e, 0.3", "f, sqrt(0.34)")
     apart, together = (gpdsl.compile(each).fit({"x": x, "y": y}).loo({"x": x, "y": y}) for each in (text, whole))
     np.testing.assert_allclose(apart.pointwise, together.pointwise, atol=1e-4)
+
+
+def test_rows_with_fits_of_their_own_have_their_places_from_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is printed says how many these are, and how far all may be off."""
+    values, asked = np.array([1.0, 2.0]), list[str]()
+
+    def places_of(one: Any, name: str, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(f"{one} {y.tolist()}")
+        return (np.array([0.7]),) * 2
+
+    monkeypatch.setattr(module, "places_of", places_of)
+    data: Any = SimpleNamespace(
+        observed={"y": np.full(2, True)}, outputs={"y": values}, take=lambda rows: f"row {rows.tolist()}"
+    )
+    own: Any = SimpleNamespace(predict_bound=lambda data, *_: data)
+    fit: Any = SimpleNamespace(program=SimpleNamespace(declarations=SimpleNamespace(name="m")))
+    found = LeaveOneOut(
+        fit,
+        data,
+        -values,
+        values,
+        "loo",
+        np.array([0.1, 0.2]),
+        np.zeros((1, 2)),
+        [],
+        error=np.array([0.25, 0.5]),
+        without={1: own},
+        places={"y": np.array([[0.2, 0.3], [0.2, 0.3]])},
+    )
+    assert found.pit("y").tolist() == pytest.approx([0.2, 0.7]) and asked == ["row [1] [2.0]"]
+    assert ", 1 of them by fits without them, within 0.75 nats, k up to 0.20" in repr(found)
+    assert "fits without" not in repr(replace(found, without={}, error=None))

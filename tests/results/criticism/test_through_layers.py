@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +15,12 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.layered import planning
 from gpdsl.program.cache import precision
+from gpdsl.results.criticism import through_layers
 from gpdsl.results.criticism.finding import SPEED, Inspected
 from gpdsl.results.criticism.findings import LOOKS, _of_both
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import learn_noise
-from gpdsl.results.criticism.through_layers import Variables, _without, drawn_densities
+from gpdsl.results.criticism.through_layers import Variables, _without, drawn_densities, multiplications
 from gpdsl.results.fit import Fit
 from gpdsl.results.fitting import prepare
 
@@ -186,6 +189,26 @@ def test_draws_through_layers_of_variables_of_rows_are_paid_for() -> None:
     )
     prices = [LOOKS["rows left out"].price(fit, Seen(fit, fit.bind(DATA, None, outputs=True))) for fit in (deep, one)]
     assert prices[0] - prices[1] == pytest.approx(5 * 15 * 256 * 64 * 2 * 15**2 / SPEED)
+
+
+def test_draws_through_layers_and_variables_multiply_matrices_of_points() -> None:
+    """Of each draw at each node of each row: of layers alone, or variables alone, these are made once."""
+    groups = [SimpleNamespace(size=2, per_row=False), SimpleNamespace(size=1, per_row=True)]
+    program = SimpleNamespace(groups=groups, inner={"h", "w"}, declarations=SimpleNamespace(rows={"w": None}))
+    fit: Any = SimpleNamespace(program=program, predicting=program, inducing=[range(10), range(40)])
+    assert multiplications(fit, 3) == 5 * 3 * 256 * 64 * 2 * 10**2
+    program.inner = {"w"}
+    assert multiplications(fit, 3) == 0.0
+
+
+def test_densities_of_draws_are_those_of_each_row_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rows have variables: every row has draws of its own of these."""
+    drawn = lambda row: (None, np.array([row, -row]))  # noqa: E731
+    monkeypatch.setattr(through_layers, "Variables", lambda *_: SimpleNamespace(drawn=drawn))
+    monkeypatch.setattr(through_layers, "_has_variables", lambda _: True)
+    fit: Any = SimpleNamespace(options=SimpleNamespace(dtype="float64"))
+    found = drawn_densities(fit, None, np.array([2, 5]))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, [[2, 5], [-2, -5]])
 
 
 def test_reach_is_that_of_functions_of_inputs() -> None:

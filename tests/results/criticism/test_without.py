@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.inference.plan.options import Options
 from gpdsl.results.criticism import left_out, without
 from gpdsl.results.criticism.left_out import LeaveOneOut
 from gpdsl.results.criticism.without import NEAR, OFF_AT_MOST
@@ -237,6 +238,30 @@ def test_settings_that_have_none_in_common_say_how_far_apart_their_averages_are(
     below, above = np.log(0.5 * np.exp(theirs).sum()), -np.log(0.5 * np.exp(-own).sum())
     assert below < value + offset < above
     assert error == pytest.approx(above - below)
+
+
+@pytest.mark.parametrize(("moved", "error"), [(0.0, 0.0), (0.5, 0.3)])
+def test_with_inducing_points_fits_without_a_row_are_believed(
+    moved: float, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are exact where taking the site away says the same; else as far off as bounds with the row and without."""
+    monkeypatch.setattr(without, "_worth", lambda *_: -2.3)
+    one: Any = SimpleNamespace(settings=None, log_predictive_density=lambda _: np.array([-2.0]))
+    fit = SimpleNamespace(inducing_loss=0.1)
+    found: Any = SimpleNamespace(data=SimpleNamespace(take=lambda _: None), fit=fit, densities=None)
+    found.pointwise = np.array([-2.0 + moved])
+    assert without._density(found, one, 0) == (-2.0, pytest.approx(error))
+
+
+@pytest.mark.parametrize(("own", "told"), [({}, 7), ({"f": 5, "g": 9}, {"f": 5, "g": 9})])
+def test_fits_of_other_rows_have_as_many_points_as_the_fit(own: dict[str, int], told: Any) -> None:
+    choice = SimpleNamespace(weights=None, exact=False, dense=False, own=own, inducing=7)
+    chosen = Options(init={"ell": 1.0})
+    fit: Any = SimpleNamespace(options=chosen, choice=choice, parameters={"ell": 3.0, "s": 1.0})
+    found = without.options_anew(fit)
+    assert (found.inducing, found.init, found.diagnose) == (told, {"ell": 3.0}, "no")
+    choice.dense = True
+    assert without.options_anew(fit).inducing is None
 
 
 def test_rows_are_left_out_the_least_trusted_first() -> None:
