@@ -252,7 +252,7 @@ def read_usage(kept: Mapping[str, Any]) -> Usage:
 
 def check_same(said: object, again: object, where: str = "the header") -> None:
     """That a fit writes what it was read from: whatever was left out, converted or not understood shows here."""
-    need(type(said) is type(again), f"{where} is {shown(said)}: expected {shown(again)}")
+    need(type(said) is type(again), f"{where} is of type {type(said).__name__}: expected {type(again).__name__}")
     if isinstance(said, dict) and isinstance(again, dict):
         odd = sorted(map(str, said.keys() ^ again.keys()))
         need(not odd, f"{where}: {', '.join(odd)[:60]} is missing or unknown")

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.errors import Damaged
 from gpdsl.program.parameters import bijector
-from gpdsl.results.verification import _inside
+from gpdsl.results.verification import _inside, check_same
 from tests.campaign import edited_fits
 from tests.campaign.edited_fits import Kept
 
@@ -164,3 +165,16 @@ def test_a_few_edits_at_random(kept: dict[str, Kept], monkeypatch: pytest.Monkey
     counts = edited_fits.run(0.003, seed=5)
     assert counts["tried"] == 30 and counts["raw"] == counts["wrong"] == 0
     assert counts["refused"] > 15
+
+
+def test_what_is_as_it_should_be_is_not_put_into_words() -> None:
+    """Words for each array take longer than all else that is read, where there are hundreds."""
+
+    class Silent(np.ndarray):
+        def __repr__(self) -> str:
+            raise AssertionError
+
+    kept = {"mean": np.zeros(3).view(Silent)}
+    check_same(kept, kept)
+    with pytest.raises(Damaged, match="mean is of type Silent: expected ndarray"):
+        check_same(kept, {"mean": np.zeros(3)})
