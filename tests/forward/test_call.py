@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from gpdsl.errors import GpdslError, GpdslWarning
-from gpdsl.forward import ForwardModel, ForwardModelError, call, errors, registry
+from gpdsl.forward import ForwardModel, ForwardModelError, call, errors, evaluate, registry
+from gpdsl.forward.accounting import Usage
+from gpdsl.forward.processes import Processes
 from gpdsl.forward.work import Unreachable
 from tests.goldens import assert_golden
 
@@ -228,3 +230,34 @@ def test_errors_and_warnings_quote_no_control_characters() -> None:
     for kind in (GpdslError, GpdslWarning):
         assert str(kind("line\x1b[1m\nline\r\t")) == "line�[1m\nline��"
         assert str(copy(kind("\a"))) == "�"
+
+
+def test_rows_that_are_to_blame_are_found_by_halving() -> None:
+    """Of a function of many rows that fails as a whole: values of the others are kept, of both bad rows it is told."""
+    calls = []
+
+    def failing(a: np.ndarray) -> np.ndarray:
+        calls.append(len(a))
+        if np.any(a < 0):
+            raise ValueError("below 0")
+        return 2 * a
+
+    at = np.arange(16.0)
+    at[[3, 9]] = -1.0
+    found = evaluate(ForwardModel("double", failing, vectorized=True, policy="penalise", workers=1), [at], ())
+    assert np.flatnonzero(found.failed).tolist() == [3, 9]
+    np.testing.assert_array_equal(found.values[~found.failed], 2 * at[~found.failed])
+    assert calls[0] == 16 and len(calls) <= 1 + 2 * 2 * 4
+
+
+def test_what_the_cache_has_answered_is_counted_apart() -> None:
+    said = Usage(evaluations=3, hits=1200).lines(1.0)
+    assert said[1:] == ["1,200 more answered by the cache"] and len(Usage(evaluations=3).lines(1.0)) == 1
+
+
+def test_a_pool_that_is_closed_ends_its_workers() -> None:
+    ended: list[str] = []
+    pool = Processes(2)
+    pool.team += [SimpleNamespace(end=lambda name=name: ended.append(name), pieces=[]) for name in "ab"]  # type: ignore[misc]
+    pool.close()
+    assert ended == ["a", "b"] and pool.team == []

@@ -20,7 +20,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.language.calls import FitOptions
 from gpdsl.language.inducing import Inducing
-from gpdsl.language.options import OPTIONS, check_option
+from gpdsl.language.options import OPTIONS, check_option, engines_known
 from gpdsl.language.takes import Words
 
 MODEL = """input x : real
@@ -136,6 +136,19 @@ def test_no_value_of_python_ends_in_another_error(value: Any) -> None:
     for name in ("tolerance", "seed", "learn_inducing", "posterior", "device", "init"):
         with pytest.raises(GpdslError, match=f"^{name} = "):
             check_option(name, value)
+
+
+def test_simulated_data_are_fitted_as_they_are() -> None:
+    with pytest.raises(GpdslError, match="standardise is not for simulated data, which are fitted as they are"):
+        check_option("standardise", True)
+
+
+def test_engines_of_a_file_are_known_while_it_is_read() -> None:
+    with engines_known(["unheard_of", "vi"]):
+        assert check_option("engine", "unheard_of") == "unheard_of"
+    with pytest.raises(GpdslError, match="engine = 'unheard_of': expected"):
+        check_option("engine", "unheard_of")
+    assert check_option("engine", "vi") == "vi"
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -20,7 +20,9 @@ from gpdsl.program.cache import precision
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import make_program, make_rows
 from gpdsl.results.averaged import MANY, PROBITS, Averaged, _between
+from gpdsl.results.datatree import _Drawing
 from gpdsl.results.expectation import Beliefs
+from gpdsl.results.settings import Setting, Settings
 
 MODEL = """
 input x : real
@@ -173,3 +175,15 @@ def test_errors_of_draws_are_of_as_many_as_are_independent(averaged: Averaged) -
         spread = WEIGHTS @ (within - WEIGHTS @ within) ** 2
         np.testing.assert_allclose(found.error("f", "variance"), np.sqrt(spread / n), rtol=1e-6)
     np.testing.assert_array_equal(averaged.error("f"), 0.0)
+
+
+def test_draws_are_from_settings_as_often_as_their_weights_say() -> None:
+    """In no order; and draws of parameters are of the same settings."""
+    each = tuple(Setting({"s": np.array(float(n))}, ()) for n in range(3))
+    settings = Settings(WEIGHTS, each, np.nan, 2.0)
+    found = settings.drawn(2000, np.random.default_rng(0))
+    assert np.all(np.abs(np.bincount(found) / 2000 - WEIGHTS) < 4 * np.sqrt(WEIGHTS * (1 - WEIGHTS) / 2000))
+    assert np.mean(np.diff(found) != 0) > 0.4
+    fit: Any = SimpleNamespace(settings=settings, parameters={"s": 0.0})
+    drawing = _Drawing(fit, 50, 3, whole=False)
+    np.testing.assert_array_equal(drawing.parameters()["s"][0], settings.drawn(50, np.random.default_rng(3)))

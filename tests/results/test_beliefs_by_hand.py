@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +16,24 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.plan.options import Options
 from gpdsl.program.joint import Marginals
-from gpdsl.results import accuracy, predictive
+from gpdsl.results import accuracy, integrals, predictive
 from gpdsl.results.accuracy import error_of, error_of_law
+from gpdsl.results.checkpoint import steps_left
+from gpdsl.results.conditional import collapsed
+from gpdsl.results.criticism import cavity
 from gpdsl.results.draws import row_by_row
 from gpdsl.results.expectation import AS_MANY, MANY, ROUGH, ROWS_AT_ONCE, SAMPLES, Beliefs, each_component, mean_of
+from gpdsl.results.fit import Fit
+from gpdsl.results.given import conditioned
 from gpdsl.results.integrals import polynomial_mean
+from gpdsl.results.levels import without_words
+from gpdsl.results.named import draw_functions
+from gpdsl.results.pictures import plot, style
+from gpdsl.results.prediction import Prediction
 from gpdsl.results.slopes import THIN
+from gpdsl.results.warp import Warped
 from gpdsl.symbolic.laws import Law
 from tests.inference.problems import problem_of
 
@@ -285,3 +297,111 @@ def test_draws_of_rows_are_of_the_components_by_their_weights() -> None:
         assert found.shape == (4000, 4)
         assert np.all(np.abs(found.mean(axis=0) - expected) < 4 * np.sqrt(spread / 4000))
         np.testing.assert_allclose(found.var(axis=0), spread, rtol=0.15)
+
+
+def test_laws_are_averaged_exactly_over_latents_that_are_linear_and_apart() -> None:
+    """Where latents depend on each other, given the one that is left; of two that are left nothing is done."""
+    for covariance, left in ((False, 0), (True, 2)):
+        at = beliefs(covariance)
+        (f, g) = latent(at, "f"), latent(at, "g")
+        law = Law("Normal", {"mean": sp.cos(f) + sp.sin(g), "sd": sp.Integer(1)})
+        whole, read = collapsed(at, law)
+        assert (whole is law) == covariance and len(read) == (0 if covariance else left)
+
+
+def test_covariances_of_what_is_read_are_those_that_are_known_or_of_the_kernel() -> None:
+    at = beliefs(covariance=True)
+    found = cavity._covariances(at.program, at.marginals)
+    np.testing.assert_allclose(found, at.marginals.covariance[0])
+    alone = cavity._covariances(at.program, beliefs().marginals)
+    np.testing.assert_allclose(alone, beliefs().marginals.variance[0][..., None] * np.eye(4))
+
+
+def test_precisions_of_sums_are_those_of_their_parts() -> None:
+    """Of the columns a + 2 b and b, which are apart or have a matrix."""
+    spread, matrices = (
+        np.array([[1.0, 0.0], [2.0, 1.0]]),
+        np.array([[[3.0, 0.4], [0.4, 1.0]], [[0.5, -0.2], [-0.2, 2.0]]]),
+    )
+    np.testing.assert_allclose(cavity._between(spread, matrices), spread @ matrices @ spread.T)
+    apart = np.einsum("naa->na", matrices)
+    np.testing.assert_allclose(cavity._between(spread, apart), spread @ (apart[:, :, None] * np.eye(2)) @ spread.T)
+
+
+def test_means_over_dependent_values_of_fields_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integrals, "sampled_mean", lambda beliefs, expression, *_: str(expression))
+    at = beliefs()
+    f, g = latent(at, "f"), latent(at, "g")
+    fields: Any = replace(at, marginals=SimpleNamespace(together=True))  # type: ignore[arg-type]
+    assert integrals.expected(fields, f * g, ("e",), {}, False, False) == (str(f * g), None)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_rows_that_are_alike_are_worked_out_once(alike: bool) -> None:
+    """And are said in every row, along the axis of these."""
+    asked: list[str] = []
+
+    def rows(name: str, count: int) -> SimpleNamespace:
+        def by_parts(_: str, compute: Any, axis: int) -> np.ndarray:
+            asked.append(name)
+            return np.arange(2.0)[:, None] * np.ones(count) if axis else np.ones(count)
+
+        return SimpleNamespace(beliefs=SimpleNamespace(alike=alike, count=count), _by_parts=by_parts)
+
+    whole: Any = rows("all", 3)
+    whole.first_rows = lambda some: rows("one", 1)
+    found = Prediction._of_rows(whole, "y", lambda each: each, 1)  # type: ignore[arg-type,return-value]
+    assert found.tolist() == [[0, 0, 0], [1, 1, 1]] and asked == ["one" if alike else "all"]
+    assert Prediction._of_rows(whole, "y", lambda each: each).tolist() == [1, 1, 1]  # type: ignore[arg-type,return-value]
+
+
+def test_a_name_that_is_known_is_no_truth() -> None:
+    unseen: Any = None
+    assert without_words(unseen, "y == true", {"true"}, None, unseen) == "y == true"
+
+
+def test_what_needs_latents_says_so() -> None:
+    program = SimpleNamespace(latents=0, declarations=SimpleNamespace(rows={}), uses=tuple)
+    fit: Any = SimpleNamespace(program=program, settings=None)
+    with pytest.raises(GpdslError, match="draw_functions: this model has no latents"):
+        draw_functions(fit, 2, 0)
+    known = SimpleNamespace(rows=SimpleNamespace(observed={"y": np.array([True])}))
+    at: Any = SimpleNamespace(program=program, marginals=SimpleNamespace(together=False), part=lambda rows: known)
+    with pytest.raises(GpdslError, match="given: this model has no latents, by which rows tell of each other"):
+        conditioned(at, 1, None)  # type: ignore[arg-type]
+
+
+def test_what_is_no_bound_says_what_it_is() -> None:
+    def said(**choice: Any) -> str:
+        fit: Any = SimpleNamespace(options=Options(basis="inducing"), choice=SimpleNamespace(**choice))
+        return Fit.no_bound.func(fit)
+
+    assert said(weights=SimpleNamespace(features=7, sums="sampled")) == "it lacks a constant, (m + log |K|) / 2"
+
+
+def test_a_quantile_of_a_decreasing_transform_is_the_opposite_one() -> None:
+    for increasing, p in ((True, 0.2), (False, 0.8)):
+        base = SimpleNamespace(quantile=lambda p: np.array([p]))
+        warped: Any = SimpleNamespace(base=base, increasing=increasing, back=lambda z: 10 * z)
+        np.testing.assert_allclose(Warped.quantile(warped, 0.2), [10 * p])
+
+
+def test_pictures_that_cannot_be_drawn_or_written_are_refused() -> None:
+    with pytest.raises(GpdslError, match="no input varies in these rows, so nothing changes along one"):
+        plot._partial(SimpleNamespace(seen=SimpleNamespace(columns=())))  # type: ignore[arg-type]
+    figure: Any = SimpleNamespace(canvas=SimpleNamespace(get_supported_filetypes=lambda: {"png": ""}))
+    with pytest.raises(GpdslError, match="cannot draw a.xyz: expected a name ending in .png"):
+        style.save(figure, Path("a.xyz"))
+
+
+def test_a_search_without_noise_goes_on_as_it_was_asked_for() -> None:
+    """Of one with noise, whose steps become shorter, what is left is done, or a tenth of it at least."""
+    choice = SimpleNamespace(batch=0, optimizer="natural", steps=100, learning_rate=0.1)
+    known: Any = SimpleNamespace(choice=choice, program=SimpleNamespace(sampled=False, inner=()))
+    known.history = np.array([[70.0, -3.0]])
+    asked = Options(steps=100)
+    assert steps_left(known, asked) is asked
+    choice.batch = 5
+    assert steps_left(known, asked).steps == 30
+    known.history = np.array([[99.0, -3.0]])
+    assert steps_left(known, asked).steps == 10

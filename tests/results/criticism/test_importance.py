@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
 import gpdsl
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.results.criticism import importance
 from gpdsl.results.criticism.finding import Finding
 
 RNG = np.random.default_rng(8)
@@ -73,3 +78,22 @@ def test_few_rows_are_doubted_by_the_gap_itself(likelihood: str, doubtful: bool)
     data = {"x": np.array([-1.0, -0.4, 0.1, 0.6, 1.3]), "y": np.array([1.2, 0.9, 1.5, 1.1, 0.3])}
     found = named(gpdsl.compile(text).fit(data, diagnose="full"), "q against the posterior")
     assert found.number < 0.7 and found.doubtful is doubtful
+
+
+def test_draws_of_values_that_depend_on_each_other_have_their_covariance_and_density() -> None:
+    """Of two latents in one group and one in another, with a root of three columns for all."""
+    root, mean = np.tril(np.random.default_rng(0).normal(size=(5, 5))) + 2 * np.eye(5), np.arange(5.0) / 5
+    groups = [
+        (mean[:4].reshape(1, 2, 2), root[:4].reshape(1, 2, 2, 5)),
+        (mean[4:].reshape(1, 1, 1), root[4:].reshape(1, 1, 1, 5)),
+    ]
+    posterior = [Whitened(*each) for each in groups]
+    fit: Any = SimpleNamespace(at_rows=SimpleNamespace(independent=False), posterior=posterior)
+    (whole,) = importance._roots(fit)
+    np.testing.assert_array_equal(whole, root)
+    found = importance._drawn(fit)
+    assert found is not None
+    w = np.concatenate([each.reshape(len(each), -1) for each in found[0]], axis=1)
+    expected = stats.multivariate_normal(mean, root @ root.T).logpdf(w)
+    np.testing.assert_allclose(found[1], stats.norm.logpdf(w).sum(axis=1) - expected, atol=1e-8)
+    np.testing.assert_allclose(np.cov(w.T), root @ root.T, atol=0.2 * np.abs(root @ root.T).max())
