@@ -23,6 +23,7 @@ from gpdsl.program.cache import precision
 from gpdsl.program.evaluation import mean_formula
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, gathered, observed_mask, row_count
+from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.translate import Ref, axis_key
 
@@ -234,6 +235,25 @@ def bends(
     except Unknown:
         return None
     return found
+
+
+def laws_at(
+    program: Program, rows: Rows, parameters: Mapping[str, np.ndarray], above: Float[np.ndarray, "trials rows columns"]
+) -> dict[str, list[Law]]:
+    """Laws of outputs that are one number in every row, all of them observed, by their names: with [trials, rows] for
+    arguments, at latents so far above their prior means. Nothing where these cannot be had."""
+    rows, laws = as_numpy(rows), dict[str, list[Law]]()
+    seen = _Values(program, rows, {n: np.asarray(v, float)[None, None] for n, v in parameters.items()}, None)
+    for each in program.observations:
+        if each.law is None or each.warp is not None or each.axes or each.positions:
+            continue
+        alone = [replace(program, observations=(replace(each, log_density=leaf),)) for leaf in each.law.leaves()]
+        try:
+            values = [UnrelatedRows(one, rows).by_row(seen, above) for one in alone]
+        except Unknown:
+            return {}
+        laws.setdefault(each.outputs[0], []).append(each.law.filled(values))
+    return laws
 
 
 def missing_level(program: Program) -> str:

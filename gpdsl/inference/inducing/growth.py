@@ -66,7 +66,7 @@ def infer_growing(
     `Result.loss` says what they lose, `loss_bounds` what is certain of it, and a note what cannot be told. All are None
     where nothing is lost: without inducing points.
     """
-    if program.inner:  # inducing points are at samples, where nothing tells what they lose
+    if program.inner:  # inducing points are at samples: the diagnosis tells what they lose
         found = infer(program, data, options, callback, start, keep)
         anew = (program, options) if start is None else start.anew
         if anew is None:

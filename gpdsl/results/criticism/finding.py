@@ -112,7 +112,7 @@ SPEED = 5e9
 PASSES = 5
 """Of all rows in each step of a search by natural gradients, at least."""
 
-EXPECTATIONS, COMPILED = 16, 5.0
+EXPECTATIONS, COMPILED = 16, 10.0
 """Passes of all rows through layers that expectations without samples take as long as; seconds of compiling a search
 over layers, whose looks have programs as long."""
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
-from scipy.stats import binom, kstest, kstwo
+from scipy.stats import kstest
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
 from gpdsl.inference.diagnosis import Curvature, Unknown, curvature, natural_errors
 from gpdsl.inference.inducing.loss import Loss
+from gpdsl.inference.inducing.opened import loss_through_layers
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
@@ -44,15 +44,17 @@ from gpdsl.results.criticism.importance import (
 )
 from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
-from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import (
-    correlation,
-    flexibility,
+from gpdsl.results.criticism.places import (
+    CHANCE,
     learn_noise,
-    reach,
+    line_of,
+    of_both,
+    price_of_values,
     spreading,
-    symmetry,
+    values_seen,
 )
+from gpdsl.results.criticism.seen import Seen
+from gpdsl.results.criticism.structure import correlation, flexibility, reach, symmetry
 from gpdsl.results.criticism.through_layers import multiplications, rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import randomised
@@ -62,9 +64,6 @@ from gpdsl.results.table import predictable_outputs
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
-
-CHANCE = 1e-3
-"""How seldom data of a right model may look as odd as this, in each check."""
 
 POINTS, UNFINISHED = "inducing points", "unfinished"
 
@@ -131,10 +130,21 @@ def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
     for note in fit.notes:
         yield Finding("note", float("nan"), True, note)
     if fit.inducing_loss is not None and not fit.choice.exact:
-        nats = f"{fit.inducing_loss:,.{'0f' if fit.inducing_loss > 10 else '2g'}}"
-        said = f"{fit.choice.support} lose about {nats} nats of the evidence"
-        small = Loss(fit.inducing_loss, fit.rows).small
-        yield Finding(POINTS, fit.inducing_loss, not small, said, more_points(fit))
+        yield _lost(fit, Loss(fit.inducing_loss, fit.rows))
+
+
+def _lost(fit: Fit, loss: Loss) -> Finding:
+    """What inducing points lose."""
+    said = f"{fit.choice.support} lose about {loss.nats:,.{'0f' if loss.nats > 10 else '2g'}} nats of the evidence"
+    return Finding(POINTS, loss.nats, not loss.small, said, more_points(fit))
+
+
+def _left_open(fit: Fit, seen: Seen) -> Iterator[Finding]:
+    """The same of layers, whose fit does not tell."""
+    if fit.program.inner:
+        held = fit.inducing, fit.posterior, fit.jitter
+        known = fit.standardised.applied(seen.data)
+        yield _lost(fit, loss_through_layers(fit.predicting, known, fit.parameters, held, fit.options.dtype))
 
 
 def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -197,33 +207,9 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (known.ndim - 1)), known.shape)
         low, high = np.where(weighed, drawn.places[name], drawn.of_all[name])
         if known.any():
-            yield _of_both(name, randomised(low, high, known, 0)[known], weighed[known], first)
-
-
-def _of_both(
-    name: str, places: Float[np.ndarray, " values"], weighed: Bool[np.ndarray, " values"], first: str = ""
-) -> Finding:
-    """Of places of values in what is predicted of them by all other rows, where weights tell that (`weighed`), else
-    by all, themselves included.
-
-    Predictions are too narrow where fewer lie inside than would of new values: those that were seen lie further in.
-    What is weighed is uniform if the model is right, and whatever the rest would be moves the distance from that by no
-    more than their share.
-    """
-    open_share, inside = float(np.mean(~weighed)), float(np.mean(np.abs(places - 0.5) < 0.45))
-    apart = kstest(places[weighed], "uniform").statistic * (1.0 - open_share) - open_share if weighed.any() else 0.0
-    uneven = float(kstwo.sf(max(float(apart), 0.0), len(places)))
-    narrow = float(binom.cdf(round(inside * len(places)), len(places), 0.9))
-    p, words = min(narrow, uneven), "narrow" if inside < 0.9 else "wide, or not where the values are"
-    by = "the other rows" + ", or all where weights do not tell," * bool(open_share)
-    by = by if weighed.any() else "all rows"
-    return Finding(
-        f"calibration of {name}",
-        p,
-        2 * p < CHANCE,
-        f"90% intervals from {by} hold {inside:.0%} of its values, p {p:.2g}",
-        f"predictions are too {words}: {first}take another likelihood, or a latent more",
-    )
+            yield of_both(
+                name, randomised(low, high, known, 0)[known], weighed[known], first, line_of(part, int(np.sum(known)))
+            )
 
 
 def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
@@ -304,12 +290,14 @@ def _price_of_rows(fit: Fit, seen: Seen) -> float:
 LOOKS: dict[str, Look] = {
     "notes": Look(_of_fit),
     "symmetry": Look(symmetry),
+    POINTS: Look(_left_open, lambda fit, _: PROGRAMS * bool(fit.program.inner)),
     "reach of latents": Look(reach),
     "evidence for latents": Look(worth),
     "what is known of latents": Look(informed, lambda _, seen: PROGRAMS * (seen.plain and not seen.on_host)),
     "certainty of classes": Look(certainty, price_of_certainty),
     "correlation between latents": Look(correlation),
     "effective parameters": Look(flexibility, lambda fit, seen: PROGRAMS * (fit.at_rows.by_data and not seen.on_host)),
+    "values seen": Look(values_seen, price_of_values),
     "rows left out": Look(_left_out, _price_of_rows),
     "data drawn anew": Look(_of_statistics, lambda fit, _: _price(fit, 2 * bool(with_statistics(fit)), 1.5 * LAYERS)),
     "q against the posterior": Look(importance, price_of_draws),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +48,16 @@ LARGEST = 3000
 
 WIDE = 10 * NEAR
 """Rows up to which kernels are looked at in all of them, where latents are compared row by row."""
+
+
+class AtReadings(NamedTuple):
+    """What q says, above prior means, of what the rows read: without what inducing values leave open."""
+
+    loaded: list[dict[int, Float[np.ndarray, "rows M"]]]
+    """Of each latent sqrt(scale) Phi R, by the column of a reading, with R the root of its covariance."""
+    mean: Float[np.ndarray, "rows columns"]
+    spread: Float[np.ndarray, "rows columns"]
+    """Standard deviations."""
 
 
 @dataclass(eq=False)
@@ -104,6 +114,30 @@ class Seen:
         return bool(mixed) and self.on_host and self.data.rows <= WIDE
 
     @cached_property
+    def replays(self) -> bool:
+        """Whether the posterior is one of values of latents that determine what every row reads."""
+        return self.on_host and self.fit.choice.dense and not self.fit.at_rows.by_data and self.data.rows <= WIDE
+
+    @cached_property
+    def at_readings(self) -> AtReadings:
+        """The posterior at what rows read of the latents, of which it is one Gaussian."""
+        program, rows = self.fit.program, self.data.rows
+        loaded: list[dict[int, np.ndarray]] = []
+        mean, spread = np.zeros((2, rows, program.latents))
+        for number, (group, q) in enumerate(zip(program.groups, self.fit.posterior, strict=True)):
+            at = [f"reading {reading}" for reading in range(len(group.readings.all))]
+            phis = [[self.features(number, which, each) for each in at] for which in range(group.factors)]
+            for j, scale in enumerate(np.sqrt(self.scale(number))):
+                loaded.append({})
+                for reading, own in enumerate(phis[min(j, group.factors - 1)]):
+                    phi = scale * own
+                    column = group.start + reading * group.size + j
+                    loaded[-1][column] = root = phi @ np.asarray(q.root[0, j], float)
+                    mean[:, column] = phi @ np.asarray(q.mean[0, j], float)
+                    spread[:, column] = np.sqrt(np.sum(root**2, axis=1))
+        return AtReadings(loaded, mean, spread)
+
+    @cached_property
     def on_host(self) -> bool:
         """Whether the posterior is one Gaussian of values of latents alone, few enough: its matrices are soon made."""
         fit, program = self.fit, self.fit.program
@@ -154,7 +188,7 @@ class Seen:
                 own["some"] = self.points(group)[self.some]
             if self.on_host:
                 own["known"] = np.asarray(every_point(fit.inducing[number]), float)
-            if self.compares:
+            if self.compares or self.replays:
                 at = [every_point(self._at(group, (each,))) for each in group.readings.all]
                 own |= {f"reading {place}": np.asarray(each, float) for place, each in enumerate(at)}
             found.append(own)

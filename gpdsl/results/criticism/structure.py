@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr
-from scipy.stats import kstest
 
 from gpdsl.data import Data
 from gpdsl.errors import plural
@@ -20,6 +18,7 @@ from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import SKIPPED, Finding
+from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 from gpdsl.symbolic.coupling import mirrored
 
@@ -36,22 +35,6 @@ SHARED = 0.75
 """Share of the spread of values that the others tell, from which on latents follow what values have in common: what is
 left of it is half as wide."""
 
-CHANCE = 1e-3
-"""How seldom data of a right model may look as odd as this, in each check."""
-
-MOSTLY = 0.8
-"""Share of values in 90% intervals from which values far out are few, beside which their neighbours lie."""
-
-COUNTED = {
-    "Poisson": "NegativeBinomial(mean, phi) with a learnt phi, or add w * White() to the kernel",
-    "Binomial": "a latent of each row beside this one: add w * White() to the kernel",
-}
-"""Laws of counts whose mean leaves their variance no freedom, and what has some."""
-
-
-NEIGHBOURS_ALIKE = 0.3
-"""Correlation of neighbours, left out, from which on they have something in common that the fit does not know."""
-
 
 def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
@@ -60,21 +43,12 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         told = _told_by_others(seen.program, inverses)
         yield from _used(seen, sum(float(np.sum(1.0 - each.diagonal)) for each in inverses), "", told)
         places = np.concatenate([each.alpha / np.sqrt(each.diagonal) for each in inverses])
-        yield _calibrated(places, _along(seen, len(places)), learn_noise(fit.program))
+        yield calibrated(places, line_of(seen.data, len(places)), learn_noise(fit.program))
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
         used = sum(float(np.prod(root.shape[1:3]) - np.sum(root[0] ** 2)) for root in shared)
         yield from _used(seen, used, spreading(fit.program))
-
-
-def spreading(program: Program) -> str:
-    """What to do where a latent takes up the spread of counts whose law has none of its own; empty of other laws."""
-    laws = {each.distribution for each in program.observations}
-    if not laws or not laws <= COUNTED.keys():
-        return ""
-    instead = " or ".join(dict.fromkeys(COUNTED[law] for law in sorted(laws)))
-    return f"the counts may vary more than {' or '.join(sorted(laws))} lets them (overdispersion): take {instead}"
 
 
 def _told_by_others(program: Program, inverses: Sequence[Inverse]) -> float:
@@ -108,80 +82,6 @@ def _used(seen: Seen, used: float, spread: str, told: float = 0.0) -> Iterator[F
             "wrong, and learnt noise says so"
         ),
     )
-
-
-def _along(seen: Seen, values: int) -> tuple[str, Float[np.ndarray, " values"]] | None:
-    """The one number that rows have for an input, with its name, where each row has one value."""
-    inputs = {name: np.asarray(each) for name, each in seen.data.inputs.items()}
-    if len(inputs) != 1 or len(seen.data.observed) != 1 or seen.data.rows != values:
-        return None
-    name, each = next(iter(inputs.items()))
-    return (name, each) if each.shape == (values,) and each.dtype.kind in "fiu" else None
-
-
-def _calibrated(
-    places: Float[np.ndarray, " values"], along: tuple[str, Float[np.ndarray, " values"]] | None = None, first: str = ""
-) -> Finding:
-    """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12).
-
-    Neighbours `along` an input miss alike where a smooth part was taken for noise: those left out are apart from each
-    other, if anything. What to do begins with `first`.
-    """
-    if along is not None and len(places) > FEW:
-        ordered = places[np.argsort(along[1], kind="stable")]
-        alike = float(np.corrcoef(ordered[:-1], ordered[1:])[0, 1])
-        if alike > max(NEIGHBOURS_ALIKE, 4.0 / np.sqrt(len(places))):
-            return Finding(
-                "calibration",
-                alike,
-                True,
-                f"neighbours along `{along[0]}` miss alike, with correlation {alike:.2f}",
-                "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
-                "kernel for what returns, or is short",
-            )
-    ranks = ndtr(places)
-    inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ranks, "uniform").pvalue)
-    furthest = float(np.max(np.abs(places)))
-    alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
-    tails = alone < CHANCE
-    return Finding(
-        "calibration",
-        min(p, alone) if tails else p,
-        p < CHANCE or tails,
-        f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}"
-        + f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails,
-        "few values lie far out: look at their rows, or take heavier tails, `StudentT(4, f, s)` in place of Normal"
-        if tails and inside >= MOSTLY
-        else _misfit(ranks, inside, first),
-    )
-
-
-def learn_noise(program: Program) -> str:
-    """The start of what to do, where the noise of an output has nothing in it that is learnt; else empty."""
-    for each in program.observations:
-        known = {} if each.law is None else each.law.arguments
-        noise = known.get("sd", known.get("scale"))
-        refs = [] if noise is None else [program.translator.references[symbol] for symbol in noise.free_symbols]
-        learnt = any(ref.kind == "latent" or ref.name in program.parameters.initial for ref in refs)
-        if noise is not None and not learnt:
-            return "learn the noise, or "
-    return ""
-
-
-def _misfit(ranks: Float[np.ndarray, " values"], inside: float, first: str) -> str:
-    """How values differ from normal ones, and what to do, by two standard errors, or 3 %, of each.
-
-    By their places in distribution functions, and the share inside nine tenths.
-    """
-    count, wide = len(ranks), inside - 0.9
-    if abs(wide) > max(2.0 * np.sqrt(0.09 / count), 0.03):
-        words = "wide" if wide > 0 else "narrow"
-        return f"predictions are too {words}: {first}take another likelihood or kernel"
-    if abs(float(np.mean(ranks > 0.5)) - 0.5) > 1.0 / np.sqrt(count):
-        return "values are skewed about their predictions: take a skewed likelihood, or one of log(y)"
-    if np.mean(np.abs(ranks - 0.5) < 0.25) > 0.5:
-        return "values lie close together, or far out: take heavier tails, `StudentT(4, f, s)` in place of Normal"
-    return "values lie on either side of their predictions, as two groups do: read the column that tells them apart"
 
 
 # What of a posterior its family cannot hold, and latents whose kernels do not go with the inputs.
@@ -256,20 +156,7 @@ def _names(fit: Fit, group: Group) -> list[str]:
 
 def _correlations(fit: Fit, seen: Seen) -> Float[np.ndarray, "latents latents"] | None:
     """The largest correlation of each two latents; None where the log density cannot be had."""
-    program, rows = fit.program, seen.data.rows
-    loaded: list[dict[int, np.ndarray]] = []  # of each latent sqrt(scale) Phi R, by the column of a reading
-    mean, spread = np.zeros((2, rows, program.latents))
-    for number, (group, q) in enumerate(zip(program.groups, fit.posterior, strict=True)):
-        at = [f"reading {reading}" for reading in range(len(group.readings.all))]
-        phis = [[seen.features(number, which, each) for each in at] for which in range(group.factors)]
-        for j, scale in enumerate(np.sqrt(seen.scale(number))):
-            loaded.append({})
-            for reading, own in enumerate(phis[min(j, group.factors - 1)]):
-                phi = scale * own
-                column = group.start + reading * group.size + j
-                loaded[-1][column] = root = phi @ np.asarray(q.root[0, j], float)
-                mean[:, column] = phi @ np.asarray(q.mean[0, j], float)
-                spread[:, column] = np.sqrt(np.sum(root**2, axis=1))
+    program, (loaded, mean, spread) = fit.program, seen.at_readings
     step = STEP * np.maximum(spread, LEAST * np.max(spread, axis=0))
     bent = bends(program, seen.rows, fit.parameters, mean, step)
     if bent is None:

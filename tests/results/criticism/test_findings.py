@@ -100,7 +100,7 @@ def test_a_healthy_fit_is_left_alone() -> None:
     assert found.doubtful == ()
     statistics = [f"{each} of y" for each in ("min", "max", "mean", "variance")]
     latents = ["symmetry", "reach of latents", "evidence for latents", "what is known of latents"]
-    looked = [*latents, "effective parameters", "calibration", *statistics, "calibration of y"]
+    looked = [*latents, "effective parameters", "calibration", "calibration of y", *statistics]
     assert [each.name for each in found.findings] == looked
     assert all(line.startswith("ok ") for line in repr(found).splitlines())
 

@@ -17,9 +17,9 @@ from gpdsl.inference.layered import planning
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism import through_layers
 from gpdsl.results.criticism.finding import SPEED, Inspected
-from gpdsl.results.criticism.findings import LOOKS, _of_both
+from gpdsl.results.criticism.findings import LOOKS
+from gpdsl.results.criticism.places import learn_noise, of_both
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import learn_noise
 from gpdsl.results.criticism.through_layers import Variables, _without, drawn_densities, multiplications
 from gpdsl.results.fit import Fit
 from gpdsl.results.fitting import prepare
@@ -67,7 +67,27 @@ def test_a_last_layer_that_is_a_constant_is_named() -> None:
     flat, curved = (_fit(*INNER[:2], kernel, steps=6).diagnose() for kernel in ("RBF(2000)", "RBF(ell)"))
     (found,) = (each for each in flat.doubtful if each.name == "reach of latents")
     assert found.said.startswith("`f` is the same at its inducing points") and found.number > 0.9995
-    assert not any(each.name == "reach of latents" for each in curved.doubtful)
+    assert not {"reach of latents", "inducing points"} & {each.name for each in curved.doubtful}
+
+
+def test_what_few_points_under_layers_lose_is_told() -> None:
+    """Beside the exact evidence of the one layer that these are, which lies so far above the bound."""
+    exact = gpdsl.compile(TEXT.format(first="", arguments="x", kernel="RBF(ell)", sd=0.1)).fit(DATA, fixed=["ell"])
+    text = TEXT.format(first=INNER[0], arguments="h", kernel="RBF(ell)", sd=0.1)
+    fit = gpdsl.compile(text).fit(DATA, fixed=["ell"], steps=150, inducing=4)
+    (found,) = (each for each in fit.diagnose() if each.name == "inducing points")
+    lost = exact.elbo - fit.elbo
+    assert found.doubtful and 0.5 * lost < found.number < 2 * lost
+
+
+@pytest.mark.slow
+def test_a_last_layer_that_is_too_stiff_leaves_neighbours_alike() -> None:
+    """Intervals are as wide as they have to be, and which values they miss has a shape."""
+    x = np.linspace(-2, 2, 40)
+    text = TEXT.format(first=INNER[0], arguments="h", kernel="RBF(9)", sd=0.7)
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.sin(4 * x)}, fixed=["ell"], steps=20, inducing=10, diagnose="full")
+    (found,) = (each for each in fit.diagnose().doubtful if each.name == "calibration of y")
+    assert "neighbours along `x` miss alike" in found.said
 
 
 def test_only_noise_that_is_fixed_is_to_be_learnt() -> None:
@@ -144,16 +164,16 @@ def test_places_by_the_other_rows_tell_what_those_of_seen_rows_cannot() -> None:
     rng = np.random.default_rng(0)
     peaks = stats.norm.cdf(rng.choice([-1.0, 1.0], 60) + 0.1 * rng.standard_normal(60))
     every = np.ones(60, bool)
-    told = _of_both("y", peaks, every)
+    told = of_both("y", peaks, every)
     assert told.doubtful and "not where the values are" in told.remedy and "from the other rows hold" in told.said
     half = np.arange(60) < 30
-    assert not _of_both("y", peaks, half).doubtful and not _of_both("y", peaks, ~every).doubtful
+    assert not of_both("y", peaks, half).doubtful and not of_both("y", peaks, ~every).doubtful
     even = rng.uniform(size=60)
-    assert not _of_both("y", even, every).doubtful
+    assert not of_both("y", even, every).doubtful
     narrow = np.where(half, even, np.where(even < 0.5, 0.01, 0.99))  # of the rows that weights do not tell of
-    told = _of_both("y", narrow, half)
+    told = of_both("y", narrow, half)
     assert told.doubtful and "too narrow" in told.remedy and "or all where weights do not tell" in told.said
-    assert "from all rows hold" in _of_both("y", narrow, ~every).said
+    assert "from all rows hold" in of_both("y", narrow, ~every).said
 
 
 def test_two_peaks_of_outputs_under_layers_are_found() -> None:

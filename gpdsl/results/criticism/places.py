@@ -1,0 +1,228 @@
+"""Where values lie in what is predicted of them: by all others, or by all, themselves included, as draws of q say.
+
+Those that were seen lie further in than new ones: fewer inside than of new ones is a sign, and more is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import KDTree
+from scipy.special import ndtr, ndtri
+from scipy.stats import binom, kstest, kstwo, kurtosis, shapiro, skewtest
+
+from gpdsl.data import Data, some_rows
+from gpdsl.inference.unrelated_rows import laws_at
+from gpdsl.program.program import Program
+from gpdsl.results.conditional import cdf
+from gpdsl.results.criticism.finding import SPEED, Finding
+from gpdsl.results.criticism.seen import FEW, Seen
+from gpdsl.results.scored import randomised
+from gpdsl.results.table import predictable_outputs
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+CHANCE = 1e-3
+"""How seldom data of a right model may look as odd as this, in each check."""
+
+MOSTLY = 0.8
+"""Share of values in 90% intervals from which values far out are few, beside which their neighbours lie."""
+
+COUNTED = {
+    "Poisson": "NegativeBinomial(mean, phi) with a learnt phi, or add w * White() to the kernel",
+    "Binomial": "a latent of each row beside this one: add w * White() to the kernel",
+}
+"""Laws of counts whose mean leaves their variance no freedom, and what has some."""
+
+SHAPED = 300
+"""Values of which the shape is looked at: of more, any of real data is not quite normal."""
+
+SKEWED, OUTER = 0.01, 2.0
+"""How seldom normal values are as skewed, within so many standard deviations: a few far out are no skew."""
+
+FEW_COLUMNS = 50
+"""Of inputs, of which neighbours are looked for."""
+
+NEIGHBOURS_ALIKE = 0.3
+"""Correlation of neighbours, left out, from which on they have something in common that the fit does not know."""
+
+
+DRAWS = 100
+"""Of q, over which the places of values that it has seen are averaged."""
+
+
+def price_of_values(fit: Fit, seen: Seen) -> float:
+    """What `values_seen` costs: a root of each kernel matrix."""
+    return sum(len(each) ** 3 for each in fit.inducing) / SPEED if seen.replays else 0.0
+
+
+def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
+    """Whether values lie in what draws of q say of them, though they were seen, and neighbours miss alike."""
+    if not seen.replays or fit.program.opaque:
+        return
+    at, rng = seen.at_readings, np.random.default_rng(0)
+    above = at.mean + at.spread * rng.standard_normal((DRAWS, *at.mean.shape))
+    laws = laws_at(fit.program, seen.rows, fit.parameters, above)
+    for name in predictable_outputs(fit.program.declarations):
+        own = laws.get(name, [])
+        known, y = np.asarray(seen.rows.observed[name], bool), np.asarray(seen.rows.outputs[name])
+        if len(own) != 1 or own[0].levels or own[0].vector or own[0].registered or not known.all():
+            continue
+        low, high = (
+            np.mean(np.broadcast_to(cdf(own[0], y, reached), (DRAWS, *y.shape)), axis=0) for reached in (False, True)
+        )
+        line = line_of(seen.data, y.size)
+        together = alike(f"values of {name}", in_deviations(np.ravel(0.5 * (low + high))), line)
+        places = np.ravel(randomised(low, high, known, 0))
+        narrow = of_both(name, places, np.zeros(places.shape, bool), spreading(fit.program))
+        yield together or replace(narrow, name=f"values of {name}")
+
+
+def in_deviations(places: Float[np.ndarray, " values"]) -> Float[np.ndarray, " values"]:
+    """Places in distribution functions as normal values, none of them infinite."""
+    return np.asarray(ndtri(np.clip(places, 1e-9, 1.0 - 1e-9)))
+
+
+def of_both(
+    name: str,
+    places: Float[np.ndarray, " values"],
+    weighed: Bool[np.ndarray, " values"],
+    first: str = "",
+    line: Line | None = None,
+) -> Finding:
+    """Of places of values in what is predicted of them by all other rows, where weights tell that (`weighed`), else
+    by all, themselves included.
+
+    Predictions are too narrow where fewer lie inside than would of new values: those that were seen lie further in.
+    What is weighed is uniform if the model is right, and whatever the rest would be moves the distance from that by no
+    more than their share.
+    """
+    together = alike(f"calibration of {name}", in_deviations(places), line)
+    if together is not None:
+        return together
+    open_share, inside = float(np.mean(~weighed)), float(np.mean(np.abs(places - 0.5) < 0.45))
+    apart = kstest(places[weighed], "uniform").statistic * (1.0 - open_share) - open_share if weighed.any() else 0.0
+    uneven = float(kstwo.sf(max(float(apart), 0.0), len(places)))
+    narrow = float(binom.cdf(round(inside * len(places)), len(places), 0.9))
+    p, words = min(narrow, uneven), "narrow" if inside < 0.9 else "wide, or not where the values are"
+    by = "the other rows" + ", or all where weights do not tell," * bool(open_share)
+    by = by if weighed.any() else "all rows"
+    return Finding(
+        f"calibration of {name}",
+        p,
+        2 * p < CHANCE,
+        f"90% intervals from {by} hold {inside:.0%} of its values, p {p:.2g}",
+        f"predictions are too {words}: {first}take another likelihood, or a latent more",
+    )
+
+
+def spreading(program: Program) -> str:
+    """What to do where a latent takes up the spread of counts whose law has none of its own; empty of other laws."""
+    laws = {each.distribution for each in program.observations}
+    if not laws or not laws <= COUNTED.keys():
+        return ""
+    instead = " or ".join(dict.fromkeys(COUNTED[law] for law in sorted(laws)))
+    return f"the counts may vary more than {' or '.join(sorted(laws))} lets them (overdispersion): take {instead}"
+
+
+def learn_noise(program: Program) -> str:
+    """The start of what to do, where the noise of an output has nothing in it that is learnt; else empty."""
+    for each in program.observations:
+        known = {} if each.law is None else each.law.arguments
+        noise = known.get("sd", known.get("scale"))
+        refs = [] if noise is None else [program.translator.references[symbol] for symbol in noise.free_symbols]
+        learnt = any(ref.kind == "latent" or ref.name in program.parameters.initial for ref in refs)
+        if noise is not None and not learnt:
+            return "learn the noise, or "
+    return ""
+
+
+class Line(NamedTuple):
+    """Pairs of values that are neighbours, and what they are neighbours in."""
+
+    name: str
+    one: Int[np.ndarray, " pairs"]
+    other: Int[np.ndarray, " pairs"]
+
+
+def line_of(data: Data, values: int) -> Line | None:
+    """Neighbours along the one number, or in the numbers, that rows have for inputs, where each row has one value."""
+    inputs = {name: np.asarray(each) for name, each in data.inputs.items()}
+    plain = all(each.dtype.kind in "fiu" and len(each) == values for each in inputs.values())
+    if not inputs or not plain or len(data.observed) != 1 or data.rows != values or values <= FEW:
+        return None
+    points = np.concatenate([each.reshape(values, -1).astype(float) for each in inputs.values()], axis=1)
+    if points.shape[1] == 1:
+        order = np.argsort(points[:, 0], kind="stable")
+        return Line(f"along `{next(iter(inputs))}`", order[:-1], order[1:])
+    if points.shape[1] > FEW_COLUMNS:
+        return None
+    spread, every = np.std(points, axis=0), np.arange(values)
+    scaled = points / np.where(spread > 0, spread, 1.0)
+    nearest = KDTree(scaled).query(scaled, 2)[1]
+    return Line("in the inputs", every, np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0]))
+
+
+def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None) -> Finding | None:
+    """Whether neighbours miss alike, where a smooth part was taken for noise: those left out, or seen, are apart from
+    each other, if anything. Places are in standard deviations."""
+    if line is None:
+        return None
+    found = float(np.corrcoef(places[line.one], places[line.other])[0, 1])
+    if not found > max(NEIGHBOURS_ALIKE, 4.0 / np.sqrt(len(places))):
+        return None
+    return Finding(
+        title,
+        found,
+        True,
+        f"neighbours {line.name} miss alike, with correlation {found:.2f}",
+        "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
+        "kernel for what returns, or is short",
+    )
+
+
+def calibrated(places: Float[np.ndarray, " values"], line: Line | None = None, first: str = "") -> Finding:
+    """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12).
+
+    What to do begins with `first`.
+    """
+    together = alike("calibration", places, line)
+    if together is not None:
+        return together
+    ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]
+    inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ranks, "uniform").pvalue)
+    shape = float(shapiro(some).pvalue) if len(places) > FEW and np.ptp(some) > 0 else 1.0
+    furthest = float(np.max(np.abs(places)))
+    alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
+    tails = alone < CHANCE
+    return Finding(
+        "calibration",
+        min(p, shape, alone) if tails else min(p, shape),
+        min(p, shape) < CHANCE or tails,
+        f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}"
+        + f"; values are not normal about what these say, p {shape:.2g}" * (shape < CHANCE)
+        + f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails,
+        "few values lie far out: look at their rows, or take heavier tails, `StudentT(4, f, s)` in place of Normal"
+        if tails and inside >= MOSTLY
+        else _misfit(places, inside, first),
+    )
+
+
+def _misfit(places: Float[np.ndarray, " values"], inside: float, first: str) -> str:
+    """How values differ from normal ones, and what to do, by two standard errors, or 3 %, of the share `inside` nine
+    tenths, or by their shape."""
+    count, wide = len(places), inside - 0.9
+    if abs(wide) > max(2.0 * np.sqrt(0.09 / count), 0.03):
+        words = "wide" if wide > 0 else "narrow"
+        return f"predictions are too {words}: {first}take another likelihood or kernel"
+    if count > FEW and skewtest(np.clip(places, -OUTER, OUTER)).pvalue < SKEWED:
+        return "values are skewed about their predictions: take a skewed likelihood, or one of log(y)"
+    if kurtosis(places) > 0:
+        heavy = "values lie close together, or far out: take heavier tails, `StudentT(4, f, s)` in place of Normal"
+        return f"{heavy}, or noise that changes with the inputs, `Normal(f, exp(g))`"
+    return "values lie on either side of their predictions, as two groups do: read the column that tells them apart"
