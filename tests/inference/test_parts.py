@@ -8,20 +8,28 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy as sp
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference import unrelated_rows
+from gpdsl.inference import resolution, unrelated_rows
 from gpdsl.inference.ascent import adam, joint as alternating, lbfgs
 from gpdsl.inference.ascent.lbfgs import maximise
+from gpdsl.inference.exact.gridded import Gridded
+from gpdsl.inference.inducing import featured
 from gpdsl.inference.inducing.start import kmeans_centres, spanning_rows
 from gpdsl.inference.layered.propagation import Layers
-from gpdsl.inference.natural import refine, refine as anderson
+from gpdsl.inference.natural import profiled, refine, refine as anderson, row_space
 from gpdsl.inference.opaque import stochastic
 from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.explain import WIDEST, _shorten
 from gpdsl.inference.plan.options import Choice, Options, decide, make_options
+from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit
+from gpdsl.inference.quadruply_stochastic.weights import Weights
+from gpdsl.kernels.functionals import Derivatives, Values
+from gpdsl.language.inducing import Written
 from gpdsl.results.summary import more_points
+from gpdsl.symbolic.laws import Law
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
 
@@ -256,3 +264,58 @@ def test_climbs_from_where_there_is_no_value_come_back_with_nothing() -> None:
             if found is None
             else climbed is not None and climbed[1]["s"] == pytest.approx(found, abs=1e-4)
         )
+
+
+def test_states_of_searches_are_where_these_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one with sites the last end; of steps the place that is reached, with the mean bound of the last."""
+    monkeypatch.setattr(profiled, "at_sites", lambda _, *found: found)
+    ends = [SimpleNamespace(point=n, sites=f"sites {n}", elbo=-float(n)) for n in range(2)]
+    search: Any = SimpleNamespace(problem=None, ends=ends)
+    assert profiled.ProfiledSearch.state(search) == (1, "sites 1", -1.0)  # type: ignore[comparison-overlap]
+    monkeypatch.setattr(adam, "finish", lambda _, *found: found)
+    steps: Any = SimpleNamespace(problem=SimpleNamespace(monitor=SimpleNamespace(last=-7.0)), point="here")
+    assert adam.ScannedSteps.state(steps) == ("here", -7.0, 0.0)  # type: ignore[comparison-overlap]
+
+
+def test_a_kernel_that_is_none_has_no_bound_and_costs_no_iteration() -> None:
+    good, none = np.eye(2)[None], np.array([[[1.0, 2.0], [2.0, 1.0]]])
+    begun = SimpleNamespace(done=True, iterations=0, elbo=-3.0, sites="settled")
+    for matrix in (good, none):
+        ascent: Any = SimpleNamespace(_unknown=None, _gradient=None)
+        ascent._begin = lambda *_, matrix=matrix: ([matrix], 0.5, begun, None, None)
+        bound, _, sites, settled = row_space.Ascent.__call__(ascent, {}, "sites", None, None, 1e-6, 5)  # type: ignore[arg-type]
+        assert settled and (np.isnan(bound), sites) == ((True, "sites") if matrix is none else (False, "settled"))
+        assert matrix is none or float(bound) == -2.5
+
+
+def test_a_fit_on_a_grid_starts_no_variational_one() -> None:
+    held: Any = SimpleNamespace(held=SimpleNamespace(sizes=(40, 2)))
+    with pytest.raises(GpdslError, match="exact posterior of 42 values on a grid starts no fit that is variational"):
+        Gridded._at_inducing(held, 1e-6)
+
+
+def test_a_law_without_symmetry_has_no_best_value_at_its_mean() -> None:
+    for law in (None, Law("Poisson", {"mean": sp.Symbol("f")})):
+        assert (
+            resolution._best(SimpleNamespace(program=SimpleNamespace(translator=None)), SimpleNamespace(law=law))
+            is None
+        )  # type: ignore[arg-type]
+
+
+def test_features_beside_points_are_values_and_slopes_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(featured, "_refuse_rough", lambda *_: None)
+    where, nothing = np.zeros((3, 2)), None
+    for family, expected in (("points", [Values(where)]), ("slopes", [Derivatives(where, (n,)) for n in range(2)])):
+        found = featured._kind(nothing, nothing, Written(family, 3), where)  # type: ignore[arg-type]
+        assert [type(each) for each in found] == [type(each) for each in expected]
+        assert [getattr(each, "columns", None) for each in found] == [
+            getattr(each, "columns", None) for each in expected
+        ]
+        assert all(each.points is where for each in found)
+
+
+def test_a_shorter_step_of_weights_is_a_share_of_the_whole_one() -> None:
+    here, there = (Weights(np.full((2, 3), value), np.full(3, 10 * value)) for value in (1.0, 5.0))
+    solved: Any = SimpleNamespace(q=here)
+    found = SolvedFit._between(solved, there, 0.25)
+    assert np.all(found.vectors == 2.0) and np.all(found.curvature == 20.0)

@@ -273,3 +273,9 @@ def test_a_positive_parameter_of_groups_is_the_exponential_of_a_latent() -> None
     assert isinstance(sd, Operation) and sd.operator == "exp"
     assert isinstance(sd.operands[0], Read) and sd.operands[0].name == "log_sigma"
     assert model.latents["log_sigma"].arguments == ("site",)
+
+
+def test_parameters_by_level_are_found_inside_of_conditions_that_are_joined() -> None:
+    text = "latent f(x, site) ~ GP(0, own(w))\ny ~ Normal(f, 1)"
+    kernel = "param w[s] : positive\nkernel own[d, e](a, b; w) = if w[d] > 0 and w[e] > 0 then exp(-(a - b)^2) else 0\n"
+    assert "f" in compile_text(GROUPS + kernel + text).latents
