@@ -19,7 +19,7 @@ from gpdsl.inference.problem import as_arrays
 from gpdsl.language.calls import Parameters, spoken, unknown_argument
 from gpdsl.language.model import Declarations
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.quantiles import weighted_quantile, weighted_share
+from gpdsl.results.quantiles import probabilities_of, weighted_quantile, weighted_share
 
 OWN = {"mean", "root", "z", "loadings"}
 """Arrays of a posterior that depend on the parameters: the others are those of the fit."""
@@ -106,12 +106,9 @@ class Settings:
 
     def quantile(self, name: str, probabilities: float | Sequence[float]) -> np.ndarray:
         """Posterior quantiles of a parameter, between settings by interpolation; several in front."""
-        asked = np.asarray(probabilities, float)
-        if not np.all((asked > 0) & (asked < 1)):
-            raise GpdslError(f"quantile of `{name}`: expected probabilities between 0 and 1, got {probabilities}")
-        values, weights = self.values(name), self._weights(name)
-        found = [weighted_quantile(values, weights, float(each), smooth=True) for each in asked.ravel()]
-        return np.stack(found).reshape((*asked.shape, *values.shape[1:]))
+        asked, values, weights = probabilities_of(name, probabilities), self.values(name), self._weights(name)
+        found = np.stack([weighted_quantile(values, weights, p, smooth=True) for p in asked])
+        return found if np.ndim(probabilities) else found[0]
 
     def share_below(self, name: str, at: np.ndarray) -> np.ndarray:
         """P(parameter < `at`), element by element: between settings as quantiles are."""

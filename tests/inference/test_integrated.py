@@ -208,7 +208,7 @@ def test_settings_answer_lists_and_refuse_what_they_do_not_know(fit: gpdsl.Fit) 
     assert settings is not None
     both = settings.quantile("ell", [0.1, 0.9])
     np.testing.assert_array_equal(both, [settings.quantile("ell", 0.1), settings.quantile("ell", 0.9)])
-    for name, p in (("nosuch", 0.5), ("ell", 1.5)):
+    for name, p in (("nosuch", 0.5), ("ell", 1.5), ("ell", 10**400)):
         with pytest.raises(gpdsl.GpdslError):
             settings.quantile(name, p)
     with pytest.raises(gpdsl.GpdslError, match=r"one of the parameters .*, got f; .*`fit.predict\(data\).mean\('f'\)`"):
