@@ -165,7 +165,11 @@ def attempt(problem: Problem, engine: Engine) -> Result:
         return tried[0].result
     try:
         # The best of further searches as well, where the first is doubtful; those made are added to `tried`.
-        worthless = _worthless(problem, tried[0].result)
+        if data.cycles:
+            bijectors, begin = program.parameters.bijectors, {n: np.asarray(v) for n, v in problem.parameters.items()}
+            begin |= {n: bijectors[n].inverse(v) for n, v in data.cycles.items()}
+            tried.append(_again(problem, engine, "cycles of the outputs", begin))
+        worthless = _worthless(problem, _best(tried).result)
         if data.far or (worthless is not None and data.given):
             tried.append(_again(problem, engine, "the scales of the data", _from_data(problem)))
             worthless = _worthless(problem, _best(tried).result)

@@ -101,6 +101,7 @@ def _call(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: En
         case "Coregion":
             return _coregion(scales, arguments, env)
         case "SpectralMixture":
+            scales.cyclic = True
             return _spectral(scales, arguments, columns, env)
         case "ChangePoint":
             return _change(scales, kernel, columns, env)
@@ -113,9 +114,11 @@ def _call(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: En
         case "ArcCosine" | "Linear" | "Polynomial":
             return _products(scales, kernel, columns, env)
         case "Periodic":
+            scales.cyclic = True
             _without_unit(scales, arguments.get("ell"), env)
             _per_column(scales, arguments.get("period"), columns, env)
             return NO_UNIT
+    scales.cyclic |= kernel.name == "Cosine"
     for name in ("ell", "period"):
         _per_column(scales, arguments.get(name), columns, env)
     _without_unit(scales, arguments.get("alpha"), env)

@@ -43,7 +43,8 @@ class Scales:
     """The equations of one model, and what else reading it shows.
 
     `loadings` are parameters of either sign that multiply a latent, `frequencies` those of spectral mixtures, `places`
-    those that say where something happens along a column; `lengths` are length-scales and periods. `local` are the
+    those that say where something happens along a column; `lengths` are length-scales and periods, and `cyclic` says
+    whether a kernel has a period or frequencies. `local` are the
     arguments of the kernel or density by formula that is being read, `centre` the mean of the latent's first column.
     `unitless`: numbers have no unit, as in the formula of a density, where 1 + z^2 says that z has none.
     """
@@ -55,6 +56,7 @@ class Scales:
     loadings: set[str] = field(default_factory=set)
     frequencies: set[str] = field(default_factory=set)
     lengths: set[str] = field(default_factory=set)
+    cyclic: bool = False
     places: dict[str, float] = field(default_factory=dict)
     local: dict[str, Size] = field(default_factory=dict)
     centre: float = 0.0

@@ -1,0 +1,104 @@
+"""Where periods and frequencies start: at the cycles of the outputs."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.program.cycles import cycles
+from gpdsl.program.program import make_program
+
+SEASONS = """
+input x : real
+input z : real
+output y : real
+param p : positive
+param q : positive
+latent f(x, z) ~ GP(0, RBF(1, on = z) * Periodic(1, p, on = x) + 2 * Cosine(q, on = x))
+y ~ Normal(f, 0.3)
+"""
+
+MIXTURE = """
+input x : real
+output y : real
+param w : positive[2]
+param mu : positive[2]
+param sd : positive[2]
+latent f(x) ~ GP(0, SpectralMixture(w, mu, sd))
+y ~ Normal(f, 0.3)
+"""
+
+
+def found(text: str, values: dict[str, np.ndarray], *free: str) -> dict[str, np.ndarray]:
+    declarations = gpdsl.compile(text).declarations
+    shapes = {name: tuple(axis.size for axis in each.axes) for name, each in declarations.params.items()}
+    return cycles(declarations, values, shapes, free)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def x(rng: np.random.Generator) -> np.ndarray:
+    return np.sort(100.0 + rng.uniform(0, 60, 90))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng()
+
+
+def test_each_period_is_that_of_the_next_cycle_and_not_of_its_harmonics(
+    x: np.ndarray, rng: np.random.Generator
+) -> None:
+    y = np.sin(x / 2) + 1.5 * np.sin(x + 1) + 0.6 * np.sin(2.7 * x) + 0.02 * x + 0.05 * rng.standard_normal(len(x))
+    y[::9] = np.nan
+    starts = found(SEASONS, {"x": x, "z": rng.standard_normal(len(x)), "y": 1e5 + 300 * y}, "p", "q")
+    assert starts["p"] == pytest.approx(4 * np.pi, rel=0.01)
+    assert starts["q"] == pytest.approx(2 * np.pi / 2.7, rel=0.02)
+
+
+def test_a_slow_trend_is_no_cycle(x: np.ndarray, rng: np.random.Generator) -> None:
+    y = 5 * np.exp(-(((x - 125) / 12) ** 2)) + 0.4 * np.sin(1.7 * x) + 0.1 * rng.standard_normal(len(x))
+    starts = found(SEASONS, {"x": x, "z": x, "y": y}, "p")
+    assert starts.keys() == {"p"}
+    assert starts["p"] == pytest.approx(2 * np.pi / 1.7, rel=0.01)
+
+
+def test_frequencies_of_a_mixture_are_those_of_the_cycles(x: np.ndarray, rng: np.random.Generator) -> None:
+    y = 2 * np.sin(x / 2) + np.sin(1.7 * x) + 0.1 * rng.standard_normal(len(x))
+    starts = found(MIXTURE, {"x": x, "y": y}, "mu", "sd")
+    np.testing.assert_allclose(2 * np.pi * np.sort(starts["mu"]), [0.5, 1.7], rtol=0.03)
+    np.testing.assert_allclose(starts["sd"], 0.5 / np.ptp(x))
+
+
+def test_fast_cycles_of_many_rows_are_found_soon(rng: np.random.Generator) -> None:
+    hours = np.arange(1_500.0)
+    y = np.sin(2 * np.pi * hours / 24) + rng.standard_normal(len(hours))
+    begun = time.process_time()
+    assert found(SEASONS, {"x": hours, "z": hours, "y": y}, "p")["p"] == pytest.approx(24, rel=1e-3)
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("y", [np.ones(90), np.full(90, np.nan), 1e308 * (-1.0) ** np.arange(90)])
+def test_outputs_without_cycles_do_no_harm(x: np.ndarray, y: np.ndarray) -> None:
+    assert all(np.all(np.isfinite(each)) for each in found(SEASONS, {"x": x, "z": x, "y": y}, "p").values())
+    assert found(SEASONS, {"x": np.ones(90), "z": x, "y": y}, "p") == {}
+
+
+def test_a_fit_finds_a_period_far_from_the_spread_of_its_column(x: np.ndarray, rng: np.random.Generator) -> None:
+    """It ended at three times the period, or elsewhere: 20 to 100 nats below."""
+    y = np.sin(x / 2) + 0.5 * np.sin(x + 1) + 0.2 * rng.standard_normal(len(x))
+    text = "input x : real\noutput y : real\nparam p : positive\nlatent f(x) ~ GP(0, Periodic(1, p))\ny ~ Normal(f, 0.2)"
+    fit = gpdsl.compile(text).fit({"x": x, "y": y}, diagnose="no", progress=False)
+    assert fit.parameters["p"] == pytest.approx(4 * np.pi, rel=0.01)
+    assert "from cycles of the outputs" in fit.message
+
+
+def test_frequencies_of_standardised_columns_have_their_units() -> None:
+    from gpdsl.program.starts import unit_factors
+
+    translator = make_program(gpdsl.compile(MIXTURE).declarations, {"D": 1}, {}, {}).translator
+    factors = unit_factors(translator, {"x": np.array(5.0), "y": np.array(3.0)})
+    np.testing.assert_allclose(factors["w"], [9.0, 9.0])
+    np.testing.assert_allclose([factors["mu"], factors["sd"]], np.full((2, 2), 0.2))
