@@ -21,9 +21,9 @@ HARMONICS = {"Periodic": 3, "Cosine": 1, "SpectralMixture": 1}
 FEWEST, ROWS = 20, 500
 """Rows below which nothing is looked for, and rows that are looked at: at random, which hides no frequency."""
 
-TWICE, MOST, FINER, CLOSE = 2, 1500, 4, 33
-"""The fewest and the most cycles in the span that are looked for, and frequencies for each; and within a step of these
-when one has been found: what is taken off beside a cycle leaves cycles on both sides."""
+SLOW, MOST, FINER, CLOSE = (0.5, 1.0), 1500, 4, 33
+"""Cycles in the span that are a trend, the most that are looked for, and frequencies for each; and within a step of
+these when one has been found: what is taken off beside a cycle leaves cycles on both sides."""
 
 PART = 250
 """Frequencies at a time."""
@@ -31,9 +31,9 @@ PART = 250
 CONSTANT = 1e-13
 """Spread of an output, relative to its largest value, below which it is a constant."""
 
-FLOOR, SAME = 1e-3, 0.9
-"""Share of the most that is explained below which nothing stands out; and of what multiples and fractions of a cycle
-explain, above which the shortest of them is the cycle: it is among the harmonics of the others."""
+FLOOR, CLEAR = 1e-3, 2.0
+"""Share of the most that is explained below which nothing stands out; and how much more than the clearest of noise a
+cycle explains, or one beside a shorter one, which is among its harmonics."""
 
 WIDE = 0.5
 """Width of a component of a spectral mixture, in cycles in the span."""
@@ -65,8 +65,10 @@ def cycles(
                 name = _parameter(call, "means" if call.name == "SpectralMixture" else "period")
                 if name not in free or name in found or len(shapes[name]) > 1:
                     continue
-                count = int(np.prod(shapes[name]))
-                seen = np.array([search(HARMONICS[call.name]) for _ in range(count)]).reshape(shapes[name])
+                each = [search(HARMONICS[call.name]) for _ in range(int(np.prod(shapes[name])))]
+                if None in each:
+                    continue
+                seen = np.reshape(np.array(each, float), shapes[name])
                 found[name] = seen if call.name == "SpectralMixture" else 1 / seen
                 if call.name == "SpectralMixture" and (width := _parameter(call, "sds")) in free:
                     found[width] = np.full(shapes[width], WIDE / np.ptp(x))
@@ -111,16 +113,18 @@ def _numbers(declarations: m.Declarations, values: Mapping[str, np.ndarray]) -> 
     return np.reshape(found, (len(found), len(next(iter(values.values()))))).T
 
 
-def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], most: int) -> Callable[[int], float]:
-    """What gives the frequency of the next cycle, of so many harmonics, beside all that it has given."""
+def _searched(
+    x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], most: int
+) -> Callable[[int], float | None]:
+    """What gives the frequency of the next cycle of so many harmonics, beside those it has given, if there is one."""
     span, middle = np.ptp(x), (x.max() + x.min()) / 2
-    grid = np.arange(TWICE * FINER, FINER * most + 1) / (FINER * span)
+    grid = np.arange((SLOW[-1] + 0.5) * FINER, FINER * most + 1) / (FINER * span)
 
     def waves(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, "F N waves"]:
         angles = 2 * np.pi * frequencies[:, None, None] * (x - middle)[:, None] * np.arange(1, harmonics + 1)
         return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
 
-    slow = waves(np.arange(1, 2 * TWICE) / (2 * span), 1)
+    slow = waves(np.array(SLOW) / span, 1)
     base = np.concatenate([np.vander((x - middle) / span, 3), *slow], axis=1)
 
     def explained(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, " F"]:
@@ -139,19 +143,22 @@ def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], mos
         nearby = frequency + np.linspace(-1, 1, CLOSE) / (FINER * span)
         return float(nearby[np.argmax(explained(nearby, harmonics))])
 
-    def search(harmonics: int) -> float:
+    def search(harmonics: int) -> float | None:
         nonlocal base
-        found = explained(grid, harmonics)
+        found = explained(grid, 1)
         ends = np.searchsorted(grid, [grid / 2, 2 * grid])
         among = np.array([np.median(found[slice(*each)]) for each in ends.T])
         peaks = np.append(False, found[1:] > found[:-1]) & np.append(found[:-1] > found[1:], False)
         clear = np.where(peaks, found, 0.0) / (among + FLOOR * found.max() + np.finfo(float).tiny)
-        alike = grid[np.argmax(clear)] * np.unique(
-            [a / b for a in range(1, harmonics + 1) for b in range(1, harmonics + 1)]
-        )
-        alike = np.array([nearest(each, harmonics) for each in alike if each >= grid[0]])
+        place, least = np.argmax(clear), CLEAR * 2 * np.log(most) / len(x)
+        total = np.sum((y - base @ np.linalg.lstsq(base, y)[0]) ** 2)
+        if found[place] < least * total:
+            return None
+        parts = range(1, harmonics + 1)
+        alike = grid[place] * np.unique([a / b for a in parts for b in parts])
+        alike = np.array([nearest(each, harmonics) for each in alike if grid[0] <= each <= grid[-1]])
         of_each = explained(alike, harmonics)
-        best = alike[of_each >= SAME * of_each.max()].max()
+        best = alike[of_each >= of_each.max() - least * (total - of_each.max())].max()
         base = np.concatenate([base, waves(np.array([best]), harmonics)[0]], axis=1)
         return float(best)
 
