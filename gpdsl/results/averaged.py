@@ -81,11 +81,15 @@ class Averaged(Prediction):
         within = self._mean_over(lambda each: each.variance(name))
         return within + np.tensordot(self.weights, (means - mean) ** 2, axes=1)
 
+    @cached_property
+    def _laws(self) -> list[Shares]:
+        """The laws of outputs under each setting."""
+        return [Shares(each.beliefs) for each in self.settings]
+
     @in_precision
     def _quantiles(self, name: str, several: Sequence[float] | np.ndarray) -> np.ndarray:
         """Quantiles of the mixture, [probabilities, rows, *axes]."""
-        shares = [Shares(each.beliefs) for each in self.settings]
-        return np.stack([self._one_quantile(name, float(p), shares) for p in several])
+        return np.stack([self._one_quantile(name, float(p)) for p in several])
 
     def _of_one_latent(self, name: str, probability: float) -> np.ndarray | None:
         """The quantile of what rises or falls with one latent, all settings together; None of anything else."""
@@ -101,7 +105,7 @@ class Averaged(Prediction):
         except NoLawError:
             return None
 
-    def _one_quantile(self, name: str, probability: float, laws: Sequence[Shares]) -> np.ndarray:
+    def _one_quantile(self, name: str, probability: float) -> np.ndarray:
         if name not in self._declarations.outputs and (known := self._of_one_latent(name, probability)) is not None:
             return known
         some = np.argsort(-self.weights)[:SOME]
@@ -113,10 +117,10 @@ class Averaged(Prediction):
         if len(some) == len(self.weights) and np.array_equal(low, high):
             return low
         scale = np.max(np.abs(ends - others), axis=0)
-        has_formula = laws[some[0]].beyond(name, self.standardised.into(name, high), "<=") is not None
+        has_formula = self._laws[some[0]].beyond(name, self.standardised.into(name, high), "<=") is not None
         shares = [
             partial(self._share, law, name) if has_formula else self._below(each, name, probability)
-            for law, each in zip(laws, self.settings, strict=True)
+            for law, each in zip(self._laws, self.settings, strict=True)
         ]
 
         def cdf(y: np.ndarray, places: np.ndarray) -> np.ndarray:

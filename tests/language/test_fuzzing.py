@@ -76,6 +76,7 @@ def survives(text: str) -> Declarations | None:
 
 def test_the_limit_holds_where_exceptions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "SECONDS", 0.01)
+    monkeypatch.setattr(sys.modules[__name__], "HUNG", 1.0)
 
     class Slow:
         def __del__(self) -> None:
