@@ -8,12 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.special import logsumexp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+from scipy.special import logsumexp as log_sum_on_host
+
+from gpdsl.program.quadrature import gauss_hermite
 
 REACH, PANELS, NODES = 12.0, 8, 12
-"""Standard deviations on both sides, cells at first, and Gauss–Legendre nodes in each."""
+"""Standard deviations on both sides at first, cells, and Gauss–Legendre nodes in each."""
+
+DOUBLINGS = 60
+"""How often the reach is doubled at most, and a bracket."""
 
 HALVINGS, ENOUGH, UNSEEN = 45, 1e-11, 1e-2
 """How often a cell is halved; the change, of the integral, that ends it; in logarithms, that of a peak inside."""
@@ -53,77 +61,239 @@ def log_mean(
 
 
 def _crossing(level: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Where a line is zero, at the end where it is nowhere near."""
-    near = np.abs(slope) * REACH > np.abs(level)
-    return np.where(near, -level / np.where(near, slope, 1.0), REACH)
+    """Where a line is zero; infinity where it is nowhere."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.nan_to_num(-level / slope, nan=np.inf, posinf=np.inf, neginf=np.inf)
 
 
-def _stacked(cuts: Sequence[np.ndarray], rows: int) -> Float[np.ndarray, "rows edges"]:
-    even = np.broadcast_to(np.linspace(-REACH, REACH, PANELS + 1), (rows, PANELS + 1))
-    return np.sort(np.concatenate([even, *[each[:, None] for each in cuts]], axis=1), axis=1)
+def _stacked(cuts: Sequence[np.ndarray], rows: int) -> Float[np.ndarray, "rows cuts"]:
+    return np.stack(cuts, axis=1) if cuts else np.empty((rows, 0))
 
 
 def _integrated(
-    function: LogFunction, edges: Float[np.ndarray, "rows edges"], enough: float
+    function: LogFunction, cuts: Float[np.ndarray, "rows cuts"], enough: float
 ) -> Float[np.ndarray, "rows"]:
-    """log of the integral of exp(function) under a standard normal, from the first edge to the last."""
+    """log of the integral of exp(function) under a standard normal: as far out as there is something to find."""
+    total = _over(function, np.arange(len(cuts)), cuts, np.linspace(-REACH, REACH, PANELS + 1), enough)
+    row, reach = np.arange(len(cuts)), REACH
+    for _ in range(DOUBLINGS):
+        ends = np.broadcast_to(np.repeat([-reach, reach], NODES // 2)[:, None], (len(row), NODES, 1))
+        with np.errstate(invalid="ignore"):
+            beyond = np.fmax.reduce(function(row, ends), axis=1, initial=-np.inf) - 0.5 * reach**2 - total[row]
+        row = row[~(beyond < NEGLIGIBLE)]
+        if not len(row):
+            break
+        for low, high in ((-2 * reach, -reach), (reach, 2 * reach)):
+            total[row] = np.logaddexp(total[row], _over(function, row, cuts[row], np.array([low, high]), enough))
+        reach *= 2
+    return total - 0.5 * math.log(2 * math.pi)
+
+
+@np.errstate(invalid="ignore")  # the difference of two zeros' logarithms
+def _over(
+    function: LogFunction,
+    rows: Int[np.ndarray, "n"],
+    cuts: Float[np.ndarray, "n cuts"],
+    even: Float[np.ndarray, "edges"],
+    enough: float,
+) -> Float[np.ndarray, "n"]:
+    """log of the integral of exp(function(z) - z^2 / 2) from the first edge to the last, in cells between cuts."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    outside = (nodes[0] + 1) / (nodes[1] - nodes[0])  # from the last node to the end, in steps between nodes
 
     def of(row: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms of cells, and whether the highest node lies inside."""
+        """Logarithms of cells, and what they may be: anything where the highest node lies inside."""
         half = 0.5 * (high - low)[:, None]
         z = (low + high)[:, None] / 2 + half * nodes
-        values = function(row, z[..., None]) - 0.5 * z**2
+        values = function(rows[row], z[..., None]) - 0.5 * z**2
         values = np.where(np.isnan(values), -np.inf, values)
+        top = values.max(axis=1)
         highest = np.argmax(values, axis=1)
-        inside = (highest > 0) & (highest < NODES - 1) & np.isfinite(values.max(axis=1))
-        return logsumexp(values + np.log(half * weights), axis=1), inside
+        beside = np.where(highest == 0, values[:, 1], values[:, -2])
+        most = np.where(np.isfinite(beside), top + outside * (top - beside), top) + np.log(2 * half[:, 0])
+        inside = (highest > 0) & (highest < NODES - 1) & np.isfinite(top)
+        return log_sum_on_host(values + np.log(half * weights), axis=1), np.where(inside, np.inf, most)
 
+    edges = np.concatenate([np.broadcast_to(even, (len(rows), len(even))), np.clip(cuts, even[0], even[-1])], axis=1)
+    edges.sort(axis=1)
     row, column = np.nonzero(np.diff(edges, axis=1) > 0)
     low, high = edges[row, column], edges[row, column + 1]
-    whole, inside = of(row, low, high)
-    total = np.full(len(edges), -np.inf)
+    whole, most = of(row, low, high)
+    total = np.full(len(rows), -np.inf)
     reference = total.copy()
     np.logaddexp.at(reference, row, whole)
-    few = ~inside & (whole - reference[row] < NEGLIGIBLE)
-    row, low, high, whole, inside = (each[~few] for each in (row, low, high, whole, inside))
+    some = ~(most - reference[row] < NEGLIGIBLE)
+    row, low, high, whole, most = (each[some] for each in (row, low, high, whole, most))
     for turn in range(HALVINGS):
         middle = 0.5 * (low + high)
-        left, in_left = of(row, low, middle)
-        right, in_right = of(row, middle, high)
+        left, most_left = of(row, low, middle)
+        right, most_right = of(row, middle, high)
         parts = np.logaddexp(left, right)
         reference = total.copy()
         np.logaddexp.at(reference, row, parts)
-        open_ = _open(whole - reference[row], parts - reference[row], inside, enough) & (turn < HALVINGS - 1)
+        known = reference[row]
+        open_ = _open(whole - known, parts - known, most - known, enough) & (turn < HALVINGS - 1)
         np.logaddexp.at(total, row[~open_], parts[~open_])
         row = np.concatenate([row[open_], row[open_]])
         low, high = np.concatenate([low[open_], middle[open_]]), np.concatenate([middle[open_], high[open_]])
         whole = np.concatenate([left[open_], right[open_]])
-        inside = np.concatenate([in_left[open_], in_right[open_]])
+        most = np.concatenate([most_left[open_], most_right[open_]])
         if not len(row):
             break
-    return total - 0.5 * math.log(2 * math.pi)
+    return total
 
 
-def _open(whole: np.ndarray, parts: np.ndarray, inside: np.ndarray, enough: float) -> np.ndarray:
+def _open(whole: np.ndarray, parts: np.ndarray, most: np.ndarray, enough: float) -> np.ndarray:
     """Whether cells need halving, by what they are of the integral, and by what they may be: a narrow peak."""
     with np.errstate(invalid="ignore", over="ignore"):
         changed = np.abs(np.exp(np.minimum(whole, 50.0)) - np.exp(np.minimum(parts, 50.0))) > enough
-        peak = inside & (np.abs(whole - parts) > UNSEEN)
+        peak = ~(most < NEGLIGIBLE) & (np.abs(whole - parts) > UNSEEN)
     return np.nan_to_num(changed) | peak
+
+
+# Around modes of the integrand, as JAX computes them for many rows.
+
+NEWTON_STEPS = 30
+STEP_LENGTHS = tuple(0.25**k for k in range(8))
+ADAPTIVE_NODES, FEWER = 24, 17
+"""Nodes along each of two latents, and of a rule that has to agree."""
+
+MODES, WIDER, FLATTEST = 16, 1.2, 0.3
+"""Places that modes are looked for from; how much wider samples lie than there; least curvature, 1 without outputs."""
+
+RowFunction = Callable[[Float[Array, "rows J"]], Float[Array, "rows"]]
+"""Logarithms at standard normals: a row's depends on its own alone."""
+
+
+def gradients(function: RowFunction, values: Array) -> tuple[Array, Array, Array]:
+    """Value [rows], gradient [rows, J] and Hessian [rows, J, J]; rows do not interact."""
+    gradient = jax.grad(lambda v: jnp.sum(function(v)))
+    directions = jnp.eye(values.shape[1], dtype=values.dtype)
+
+    def along(direction: Array) -> Array:
+        return jax.jvp(gradient, (values,), (jnp.broadcast_to(direction, values.shape),))[1]
+
+    return function(values), gradient(values), jnp.stack([along(d) for d in directions], axis=-1)
+
+
+def around_mode(row: RowFunction, start: Array) -> Float[Array, "2 rows"]:
+    """log E[exp(row(z))] for standard normals z, one node at a time to spare memory."""
+    centre, width = _mode(row, start)
+
+    def at_node(carry: None, node: tuple[Array, Array]) -> tuple[None, Array]:
+        z, log_weight = node
+        at = centre + width * z
+        log_q = jnp.sum(jnp.log(width) - 0.5 * at**2, axis=1)
+        return None, row(at) + log_q + 0.5 * jnp.sum(z**2) + log_weight
+
+    found = []
+    for count in (ADAPTIVE_NODES, FEWER):
+        nodes, weights = gauss_hermite(start.shape[1], count)
+        _, values = jax.lax.scan(at_node, None, (jnp.asarray(nodes), jnp.log(jnp.asarray(weights))))
+        found.append(logsumexp(values, axis=0))
+    return jnp.stack(found)
+
+
+def _mode(function: RowFunction, start: Array) -> tuple[Array, Array]:
+    """Mode of function(z) + log N(z; 0, I) by damped Newton steps, and the curvature's standard deviation."""
+
+    def target(z: Array) -> Array:
+        return function(z) - 0.5 * jnp.sum(z**2, axis=1)
+
+    def slope_and_curvature(z: Array) -> tuple[Array, Array]:
+        _, slope, hessian = gradients(function, z)
+        return slope - z, 1.0 + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
+
+    def step(_: int, z: Array) -> Array:
+        slope, curvature = slope_and_curvature(z)
+        return _uphill(target, z, slope / curvature)
+
+    mode = jax.lax.fori_loop(0, NEWTON_STEPS, step, start)
+    return mode, 1.0 / jnp.sqrt(slope_and_curvature(mode)[1])
+
+
+def _uphill(target: RowFunction, z: Array, along: Array) -> Float[Array, "rows J"]:
+    """The best of several steps in a direction, each a quarter of the one before; none where all lead down."""
+    best, here = z, target(z)
+    for scale in STEP_LENGTHS:
+        trial = z + scale * along
+        there = target(trial)
+        better = jnp.isfinite(there) & (there > here)
+        best, here = jnp.where(better[:, None], trial, best), jnp.where(better, there, here)
+    return best
+
+
+def _highest(function: RowFunction, start: Array) -> tuple[Float[Array, "rows J"], Float[Array, "rows J J"]]:
+    """The same by all of the curvature, with a root of a covariance that is like it."""
+
+    def curvature(hessian: Array) -> tuple[Array, Array]:
+        values, vectors = jnp.linalg.eigh(jnp.eye(start.shape[1]) - jnp.nan_to_num(hessian))
+        return jnp.maximum(jnp.abs(values), FLATTEST), vectors
+
+    def target(z: Array) -> Array:
+        return function(z) - 0.5 * jnp.sum(z**2, axis=1)
+
+    def step(_: int, z: Array) -> Array:
+        slope, hessian = gradients(function, z)[1:]
+        values, vectors = curvature(hessian)
+        along = jnp.einsum("nij,nj,nkj,nk->ni", vectors, 1.0 / values, vectors, slope - z)
+        return _uphill(target, z, along)
+
+    mode = jax.lax.fori_loop(0, NEWTON_STEPS // 2, step, start)
+    values, vectors = curvature(gradients(function, mode)[2])
+    return mode, WIDER * vectors / jnp.sqrt(values)[:, None, :]
+
+
+def around_modes(
+    row: RowFunction, rows: int, starts: Float[Array, "A J"], normals: Float[Array, "S J"]
+) -> tuple[Float[Array, "rows"], Float[Array, "rows"]]:
+    """log E[exp(row(z))] for standard normals z, and its standard error, by samples of a mixture of Gaussians.
+
+    They lie around the modes that are found from the likeliest of each part of `starts`; one is that of z itself,
+    which bounds the weights of all of them.
+    """
+    size, count = len(starts) // MODES, starts.shape[1]
+
+    def everywhere(z: Array) -> Array:
+        return jnp.broadcast_to(z, (rows, count))
+
+    def likeliest(some: Array) -> Array:
+        return some[jnp.argmax(jnp.nan_to_num(jax.lax.map(lambda z: row(everywhere(z)), some), nan=-jnp.inf), axis=0)]
+
+    found = jax.lax.map(lambda some: _highest(row, likeliest(some)), starts.reshape(MODES, size, count))
+    whole = everywhere(jnp.zeros(count)), jnp.broadcast_to(jnp.eye(count), (rows, count, count))
+    modes, roots = (jnp.concatenate([a, b[None]]) for a, b in zip(found, whole, strict=True))
+    inverses, sizes = jnp.linalg.inv(roots), jnp.linalg.slogdet(roots)[1]
+
+    def log_mixture(z: Array) -> Array:
+        apart = jnp.einsum("cnij,cnj->cni", inverses, z - modes)
+        return logsumexp(-0.5 * jnp.sum(apart**2, axis=2) - sizes, axis=0) - math.log(MODES + 1)
+
+    def of(component: tuple[Array, Array, Array]) -> Array:
+        mode, root, some = component
+
+        def weight(normal: Array) -> Array:
+            z = mode + root @ normal
+            return jnp.nan_to_num(row(z), nan=-jnp.inf) - 0.5 * jnp.sum(z**2, axis=1) - log_mixture(z)
+
+        return jax.lax.map(weight, some)
+
+    each = len(normals) // (MODES + 1)
+    parts = normals[: each * (MODES + 1)].reshape(MODES + 1, each, count)
+    weights = jax.lax.map(of, (modes, roots, parts)).reshape(-1, rows)
+    mean = logsumexp(weights, axis=0) - math.log(len(weights))
+    return mean, jnp.sqrt(jnp.mean(jnp.expm1(weights - mean) ** 2, axis=0) / len(weights))
 
 
 # Inverses of strictly monotone functions, for many values at once: Newton's method inside a shrinking bracket.
 
-Array = np.ndarray
-Function = Callable[[Array], tuple[Array, Array]]
+Function = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Values and slopes at y, elementwise."""
 
-DOUBLINGS = 60
 ITERATIONS = 120
 
 
-def inverse(function: Function, target: Array, *, increasing: bool = True) -> Array:
+def inverse(function: Function, target: np.ndarray, *, increasing: bool = True) -> np.ndarray:
     """y with function(y) = target, elementwise.
 
     The bracket starts at -1 and 1 and doubles until it holds the target. A target beyond every value of the function,
@@ -133,7 +303,7 @@ def inverse(function: Function, target: Array, *, increasing: bool = True) -> Ar
     sign = 1.0 if increasing else -1.0
     target = np.asarray(target, float)
 
-    def excess(y: Array) -> tuple[Array, Array]:
+    def excess(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, slope = function(y)
         return sign * (np.asarray(value, float) - target), sign * np.asarray(slope, float)
 
@@ -155,12 +325,12 @@ def inverse(function: Function, target: Array, *, increasing: bool = True) -> Ar
     return at
 
 
-def _near(following: Array, at: Array, low: Array, high: Array) -> Array:
+def _near(following: np.ndarray, at: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Whether Newton's method is closing in: its step is far smaller than the bracket."""
     return np.abs(following - at) < 1e-3 * (high - low)
 
 
-def _bracket(excess: Callable[[Array], Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _bracket(excess: Callable[[np.ndarray], np.ndarray], shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     low, high = np.full(shape, -1.0), np.full(shape, 1.0)
     with np.errstate(all="ignore"):
         for _ in range(DOUBLINGS):

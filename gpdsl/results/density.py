@@ -13,12 +13,13 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 from scipy.special import logsumexp as log_sum_on_host
 
-from gpdsl.errors import GpdslWarning
+from gpdsl.errors import GpdslWarning, plural
 from gpdsl.inference.expected_log_likelihood import log_density
+from gpdsl.inference.sampling import shared_normals
 from gpdsl.program.joint import column_roots
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import STEPS, gauss_hermite
-from gpdsl.results.cells import ENOUGH, LogFunction, log_mean
+from gpdsl.program.quadrature import STEPS
+from gpdsl.results.cells import ENOUGH, LogFunction, RowFunction, around_mode, around_modes, gradients, log_mean
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.integrals import sample_latents
 from gpdsl.results.simulations import SETS
@@ -75,13 +76,14 @@ def opaque_log_densities(beliefs: Beliefs) -> Float[Array, "S K rows"]:
     return log_densities(beliefs, latents, externals)
 
 
-NEWTON_STEPS = 30
-STEP_LENGTHS = tuple(0.25**k for k in range(8))
-ADAPTIVE_NODES, FEWER, AGREE = 24, 17, 1e-7
-"""Nodes along each of two latents, and of one that has to agree to so many nats; cells serve rows where it does not."""
+AGREE = 1e-7
+"""Nats to which two rules have to agree; cells serve rows where they do not."""
 
 AGREE_OF_MANY = 0.01
-"""Nats to which rules have to agree of one of many draws, over which errors average out."""
+"""Nats to which rules have to agree of one of many draws, over which errors average out; samples also else."""
+
+MOST_LATENTS = 16
+"""Of which samples are drawn around modes: each takes the curvature along all of them."""
 
 CELLS_AT_ONCE = 1 << 14
 
@@ -90,8 +92,6 @@ UNSURE = 0.1
 
 FOLDED = 1 << 16
 """Rows times components that are taken together."""
-
-RowFunction = Callable[[Float[Array, "rows involved"]], Float[Array, "rows"]]
 
 
 def log_predictive(beliefs: Beliefs, rough: bool = False, many: bool = False) -> Float[np.ndarray, "rows"]:
@@ -123,11 +123,13 @@ def _of_folded(beliefs: Beliefs, rough: bool, many: bool) -> Float[np.ndarray, "
     if values.ndim == 2:
         return np.asarray(values)
     found, fewer = np.asarray(values)
-    agree = _at_least(AGREE_OF_MANY if many else AGREE, beliefs)
+    sampled = len(involved) > 2
+    agree = _at_least(AGREE_OF_MANY if many or sampled else AGREE, beliefs)
     unsure = np.flatnonzero(np.any(~(np.abs(found - fewer) <= agree), axis=0))
-    if unsure.size and not rough:
+    if unsure.size and not (rough or (many and sampled)):
         found = found.copy()
-        found[:, unsure] = (_by_samples if many else _in_cells)(beliefs.part(unsure), involved)
+        better = _around_modes if sampled else _by_samples if many else _in_cells
+        found[:, unsure] = better(beliefs.part(unsure), involved)
     return found
 
 
@@ -179,17 +181,6 @@ def _row_function(beliefs: Beliefs, involved: list[int], component: int) -> RowF
         return log_density(beliefs.program, beliefs.scope(latents), (beliefs.count,))
 
     return function
-
-
-def _gradients(function: RowFunction, values: Array) -> tuple[Array, Array, Array]:
-    """Value [rows], gradient [rows, J] and Hessian [rows, J, J]; rows do not interact."""
-    gradient = jax.grad(lambda v: jnp.sum(function(v)))
-    directions = jnp.eye(values.shape[1], dtype=values.dtype)
-
-    def along(direction: Array) -> Array:
-        return jax.jvp(gradient, (values,), (jnp.broadcast_to(direction, values.shape),))[1]
-
-    return function(values), gradient(values), jnp.stack([along(d) for d in directions], axis=-1)
 
 
 def _certain(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
@@ -263,7 +254,7 @@ def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
     parts = []
     for k in range(len(beliefs.weights)):
         start = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
-        value, b, hessian = _gradients(_row_function(beliefs, involved, k), start)
+        value, b, hessian = gradients(_row_function(beliefs, involved, k), start)
         c = jnp.eye(len(involved)) - hessian
         solved = jnp.linalg.solve(c, b[..., None])[..., 0]
         _, log_det = jnp.linalg.slogdet(c)
@@ -279,85 +270,74 @@ def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 K rows"]
     parts = []
     for k in range(len(beliefs.weights)):
         start = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
-        parts.append(_around_mode(_row_function(beliefs, involved, k), start))
+        parts.append(around_mode(_row_function(beliefs, involved, k), start))
     return jnp.stack(parts, axis=1)
 
 
-def _around_mode(row: RowFunction, start: Array) -> Float[Array, "2 rows"]:
-    """log E[exp(row(z))] for standard normals z, one node at a time to spare memory."""
-    centre, width = _mode(row, start)
-
-    def at_node(carry: None, node: tuple[Array, Array]) -> tuple[None, Array]:
-        z, log_weight = node
-        at = centre + width * z
-        log_q = jnp.sum(jnp.log(width) - 0.5 * at**2, axis=1)
-        return None, row(at) + log_q + 0.5 * jnp.sum(z**2) + log_weight
-
-    found = []
-    for count in (ADAPTIVE_NODES, FEWER):
-        nodes, weights = gauss_hermite(start.shape[1], count)
-        _, values = jax.lax.scan(at_node, None, (jnp.asarray(nodes), jnp.log(jnp.asarray(weights))))
-        found.append(logsumexp(values, axis=0))
-    return jnp.stack(found)
-
-
-def _mode(function: RowFunction, start: Array) -> tuple[Array, Array]:
-    """Mode of function(z) + log N(z; 0, I) by damped Newton steps, and the curvature's standard deviation."""
-
-    def target(z: Array) -> Array:
-        return function(z) - 0.5 * jnp.sum(z**2, axis=1)
-
-    def slope_and_curvature(z: Array) -> tuple[Array, Array]:
-        _, slope, hessian = _gradients(function, z)
-        return slope - z, 1.0 + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
-
-    def step(_: int, z: Array) -> Array:
-        slope, curvature = slope_and_curvature(z)
-        best, here = z, target(z)
-        for scale in STEP_LENGTHS:
-            trial = z + scale * slope / curvature
-            there = target(trial)
-            better = jnp.isfinite(there) & (there > here)
-            best, here = jnp.where(better[:, None], trial, best), jnp.where(better, there, here)
-        return best
-
-    mode = jax.lax.fori_loop(0, NEWTON_STEPS, step, start)
-    return mode, 1.0 / jnp.sqrt(slope_and_curvature(mode)[1])
-
-
-def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
-    """log mean over samples of p(y|f), for several latents; SAVIGP section 7."""
+def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 K rows"]:
+    """log mean over samples of p(y|f), for several latents; SAVIGP section 7. The second is off by its error."""
     del involved
-    return log_average(log_densities(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False)))
+    values = log_densities(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False))
+    found, sets = log_average(values), jnp.stack([log_average(some) for some in jnp.split(values, SETS)])
+    error = jnp.std(jnp.exp(sets - found), axis=0, ddof=1) / np.sqrt(SETS)
+    return jnp.stack([found, found + error])
 
 
 def _by_samples(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K rows"]:
     """The same of few rows, whose number is rounded up for few programs."""
     some = beliefs.filled_up
-    return np.asarray(some.compile("sampled", lambda known: _sampled(known, involved))())[:, : beliefs.count]
+    return np.asarray(some.compile("sampled", lambda known: _sampled(known, involved)[0])())[:, : beliefs.count]
 
 
-def _warn_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]) -> None:
-    """A warning where log densities are known to no better than `UNSURE`: sets of passes through layers differ."""
-    index = np.split(np.arange(len(beliefs.weights)), SETS)
-    each = np.stack([_log_sum(per_component[i], beliefs.weights[i]) for i in index])
-    shares = np.exp(each - np.max(each, axis=0))
-    errors = np.std(shares, axis=0, ddof=1) / np.sqrt(SETS) / np.maximum(np.mean(shares, axis=0), 1e-300)
-    unsure = np.flatnonzero(errors > UNSURE)
-    if unsure.size:
+def _around_modes(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "1 rows"]:
+    """By samples from where the outputs are likely: those of the latents' own law may all be far from there."""
+    some, count = beliefs.filled_up, len(involved)
+    if count > MOST_LATENTS:
+        found, off = np.asarray(some.compile("sampled of many", lambda known: _sampled(known, involved))())[:, 0]
+        error = off - found
+    else:
+        sizes = SAMPLES // 4, SAMPLES
+        starts, normals = (
+            shared_normals(beliefs.seed + k, size, 1, count, "qmc").reshape(-1, count) for k, size in enumerate(sizes)
+        )
+
+        def compute(known: Beliefs, starts: Array, normals: Array) -> tuple[Array, Array]:
+            return around_modes(_row_function(known, involved, 0), known.count, starts, normals)
+
+        dtype = beliefs.marginals.mean.dtype
+        found, error = some.compile("modes", compute)(jnp.asarray(starts, dtype), jnp.asarray(normals, dtype))
+    _warn_of_error(np.asarray(error)[: beliefs.count], "their outputs are far from what samples of the latents say")
+    return np.asarray(found)[None, : beliefs.count]
+
+
+def _warn_of_error(errors: Float[np.ndarray, "rows"], why: str) -> None:
+    """A warning where log densities are known to no better than `UNSURE`."""
+    unsure = int(np.count_nonzero(~(errors <= UNSURE)))
+    if unsure:
         warnings.warn(
-            f"log densities of {unsure.size} of {beliefs.count} rows are known to {np.max(errors):.2g} nats at worst, "
-            f"above {UNSURE:g}: few of {len(beliefs.weights)} passes through layers come near their outputs, as the "
-            "noise is narrow or the outputs are far out; judge those by `prediction.quantile` or `probability`",
+            f"log densities of {plural(unsure, 'row')} are known to {np.max(errors):.2g} nats at worst, "
+            f"above {UNSURE:g}: {why}; judge those by `prediction.quantile` or `probability`",
             GpdslWarning,
             stacklevel=8,
         )
 
 
+def _error_of_passes(beliefs: Beliefs, per_component: Float[np.ndarray, "K rows"]) -> Float[np.ndarray, "rows"]:
+    """The error of log densities of rows of which sets of passes through layers differ."""
+    index = np.split(np.arange(len(beliefs.weights)), SETS)
+    each = np.stack([_log_sum(per_component[i], beliefs.weights[i]) for i in index])
+    shares = np.exp(each - np.max(each, axis=0))
+    return np.std(shares, axis=0, ddof=1) / np.sqrt(SETS) / np.maximum(np.mean(shares, axis=0), 1e-300)
+
+
 def _combine(beliefs: Beliefs, per_component: Float[Array | np.ndarray, "K rows"]) -> np.ndarray:
     found = np.asarray(per_component)
     if beliefs.program.inner:
-        _warn_of_passes(beliefs, found)
+        why = (
+            f"few of {len(beliefs.weights)} passes through layers come near their outputs, as the noise is narrow or "
+            "the outputs are far out"
+        )
+        _warn_of_error(_error_of_passes(beliefs, found), why)
     return _log_sum(found, beliefs.weights)
 
 
