@@ -28,6 +28,7 @@ from gpdsl.inference.exact.predictive import Exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.fields.plan import OverFields, explain_fields, infer_fields
 from gpdsl.inference.inducing.start import start_inducing
+from gpdsl.inference.integrated import Profile
 from gpdsl.inference.layered.planning import plan_layered
 from gpdsl.inference.layered.predictive import Layered
 from gpdsl.inference.layered.settled import from_the_last_layer
@@ -47,7 +48,7 @@ from gpdsl.inference.plan.planning import decided, trained
 from gpdsl.inference.plan.refusals import of_parameters, refuse_together
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
-from gpdsl.inference.problem import Monitor, Problem, Report, Result, as_arrays
+from gpdsl.inference.problem import Monitor, Problem, Report, Result, as_arrays, of_first
 from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
 from gpdsl.inference.quadruply_stochastic.posterior import OverWeights
 from gpdsl.inference.resolution import finely
@@ -232,12 +233,14 @@ def infer(
             result = attempt(whole, engine.fit) if plain else attempt_mixture(problem, engine.fit, known_exact)
             if engine.refined:
                 result = finely(whole, from_all_sides(whole, result, engine.fit), engine.fit)
-            result = result if whole is problem else of_first(result, first.count)
+            profile: Callable[[], Profile] | None
+            profile = None if engine.profiled is None else partial(engine.profiled, problem, result)
+            if whole is not problem:  # programs of the profile are those of the search
+                profile, result = partial(SitesProfile, whole, result, first.count), of_first(result, first.count)
             monitor.ended(result)
         if result.interrupted and not np.isfinite(result.elbo) and not _faulty(program):
             raise KeyboardInterrupt  # before the first state that is worth anything
         if np.isfinite(result.elbo) or result.interrupted:
-            profile = None if engine.profiled is None else partial(engine.profiled, problem, result)
             apart = any(group.apart for group in program.groups)
             notes = result.notes + (notes_on_white(program) if apart else ())
             target = None if engine.target is None else partial(engine.target, problem, result)
@@ -305,13 +308,3 @@ def filled_up(problem: Problem) -> Problem:
     longer = unobserved_after(problem.rows, more), first_again(problem.inducing, more)
     rows, inducing = as_arrays(longer, problem.options.dtype)
     return replace(problem, rows=rows, count=problem.count + more, inducing=inducing)
-
-
-def of_first(result: Result, rows: int) -> Result:
-    """What a result says of the first rows, which the later ones have not touched."""
-
-    def first(tree: Any) -> Any:
-        return jax.tree.map(lambda a: np.asarray(a)[:rows], tree)
-
-    posterior = [replace(q, mean=q.mean[..., :rows], root=q.root[..., :rows, :rows]) for q in result.posterior]
-    return replace(result, inducing=first(result.inducing), posterior=posterior, sites=first(result.sites))

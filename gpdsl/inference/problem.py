@@ -351,6 +351,16 @@ class Result:
     """Settings of the learnt parameters that they are integrated over by; None where they are at one."""
 
 
+def of_first(result: Result, rows: int) -> Result:
+    """What a result says of the first rows, which the later ones have not touched."""
+
+    def first(tree: Any) -> Any:
+        return jax.tree.map(lambda a: np.asarray(a)[:rows], tree)
+
+    posterior = [replace(q, mean=q.mean[..., :rows], root=q.root[..., :rows, :rows]) for q in result.posterior]
+    return replace(result, inducing=first(result.inducing), posterior=posterior, sites=first(result.sites))
+
+
 Found = tuple[Result, Monitor, Choice, float]
 """A result, its history, the decisions and the jitter used."""
 

@@ -12,7 +12,7 @@ import gpdsl
 from gpdsl.inference import infer
 from gpdsl.inference.infer import EACH, LEAST
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import Problem, Result
+from gpdsl.inference.problem import Problem, Result, as_arrays, of_first
 from gpdsl.kernels.functionals import Values
 from gpdsl.sklearn import Classifier
 from tests.inference.problems import problem_of
@@ -103,7 +103,7 @@ def test_results_say_of_the_first_rows_what_they_said(rng: np.random.Generator) 
     mean, root = rng.normal(size=(1, 2, 6)), rng.normal(size=(1, 2, 6, 6))
     points, sites = rng.normal(size=(6, 3)), [(rng.normal(size=(6, 2)), rng.normal(size=(6, 2, 2)))]
     whole = Result({}, [Values(points)], [Whitened(mean, root)], np.ones(1), 0.0, 0.0, sites=sites)
-    found = infer.of_first(whole, 4)
+    found = of_first(whole, 4)
     np.testing.assert_array_equal(found.posterior[0].mean, mean[:, :, :4])
     np.testing.assert_array_equal(found.posterior[0].root, root[:, :, :4, :4])
     np.testing.assert_array_equal(found.inducing[0].points, points[:4])
@@ -133,3 +133,17 @@ def test_other_engines_have_their_own_rows(
     options: dict[str, Any], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fits_alone(rng, monkeypatch, **options)
+
+
+def test_the_evidence_at_other_parameters_takes_the_programs_of_the_search(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = programs_compiled(monkeypatch)
+    fit = gpdsl.compile(BINARY).fit(data(rng, BINARY), progress=False, posterior="full", steps=1)
+    first, ended = len(compiled), fit.inspected.ended
+    assert ended is not None and ended.profile is not None
+    with jax.enable_x64(True):
+        found = ended.profile().at(as_arrays(ended.learnt, "float64"))
+    assert len(compiled) == first > 0
+    assert found.posterior[0].root.shape == (1, 1, ROWS, ROWS) and len(found.inducing[0]) == ROWS
+    assert found.elbo == pytest.approx(fit.elbo, abs=1e-6)

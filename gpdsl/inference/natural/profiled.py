@@ -27,7 +27,7 @@ from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Setting, Sites
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, of_first, tidy
 from gpdsl.inference.resolution import begun_at, jitter_note
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.rows import Rows
@@ -100,9 +100,13 @@ class ProfiledSearch:
 
 
 class SitesProfile:
-    """The bound maximised over q at any learnt parameters, around those of a result, whose inducing inputs stay."""
+    """The bound maximised over q at any learnt parameters, around those of a result, whose inducing inputs stay.
 
-    def __init__(self, problem: Problem, result: Result) -> None:
+    `rows`: how many of them are the data's, where others only fill these up.
+    """
+
+    def __init__(self, problem: Problem, result: Result, rows: int | None = None) -> None:
+        self._rows = rows
         options, sites = problem.options, result.sites
         if options.learn_inducing:  # else programs are those of the search
             options = replace(options, learn_inducing=False)
@@ -139,7 +143,8 @@ class SitesProfile:
         point = {"parameters": dict(learnt), "inducing": []}
         if self._whitened is None:
             self._whitened = whitening(self.problem, point, sites)
-        return at_sites(self.problem, point, sites, value, whitened=self._whitened)
+        found = at_sites(self.problem, point, sites, value, whitened=self._whitened)
+        return found if self._rows is None else of_first(found, self._rows)
 
     def _at(self, learnt: Mapping[str, Array], sloped: bool) -> tuple[float, Sites, Any]:
         point = {"parameters": dict(learnt), "inducing": []}
