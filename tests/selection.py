@@ -11,6 +11,7 @@ quick test runs any more are printed: a few lines of a direct test run most of t
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,28 +45,66 @@ ALWAYS = ("tests/test_house.py", "tests/test_error_pages.py", "tests/test_every_
 
 
 class Seen:
-    """A plugin of a worker: the lines of each test, and the time of those that pass."""
+    """A plugin of a worker: the lines of each test, and the time of those that pass, up to their end.
+
+    What a module shares has lines and a time of its own: it would run without the test that is the first to ask for it.
+    """
 
     def __init__(self, folder: Path) -> None:
         from coverage import Coverage
 
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = collections.defaultdict(float)
+        self.users: dict[str, list[str]] = collections.defaultdict(list)
+        self.now, self.since = "", 0.0
         self.place = folder / os.environ["PYTEST_XDIST_WORKER"]
         self.coverage = Coverage(data_file=f"{self.place}.db", source=[str(ROOT / "gpdsl")], config_file=False)
         self.coverage.start()
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            for name in getattr(item, "fixturenames", ()):
+                self.users[_shared(item.nodeid, name)].append(item.nodeid)
+
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self.coverage.switch_context(item.nodeid)
-        begun, failed = _processor_time(), item.session.testsfailed
+        failed = item.session.testsfailed
+        self._turn(item.nodeid)
         yield
-        if item.session.testsfailed == failed:
-            self.seconds[item.nodeid] = _processor_time() - begun
+        self._turn("")
+        if item.session.testsfailed > failed:
+            del self.seconds[item.nodeid]
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        before = self.now
+        if fixturedef.scope != "function":
+            self._turn(_shared(before, fixturedef.argname))
+        yield
+        self._turn(before)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        self._turn(item.nodeid)
+        yield
+        self.since = _processor_time()
 
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
         self.coverage.save()
-        Path(f"{self.place}.json").write_text(json.dumps(self.seconds))
+        users = {name: self.users[name] for name in self.seconds if name in self.users}
+        Path(f"{self.place}.json").write_text(json.dumps([self.seconds, users]))
+
+    def _turn(self, name: str) -> None:
+        """From here on lines and time are those of another."""
+        at = _processor_time()
+        self.seconds[self.now] += at - self.since
+        self.now, self.since = name, at
+        self.coverage.switch_context(name)
+
+
+def _shared(test: str, name: str) -> str:
+    """What a fixture of a test's module goes by."""
+    return f"{test.partition('::')[0]}::{name} (fixture)"
 
 
 def _processor_time() -> float:
@@ -76,19 +116,27 @@ Lines = dict[str, set[tuple[str, int]]]
 
 
 def read(folder: Path) -> tuple[dict[str, float], Lines]:
-    """Seconds of each test that passes, and lines of each."""
+    """Seconds of each test that passes, and lines of each; the empty name stands for the import of modules.
+
+    Every test has the lines of what its module shares, and one that uses it alone the time too.
+    """
     from coverage import CoverageData
 
     seconds: dict[str, float] = {}
     lines: Lines = collections.defaultdict(set)
     for found in folder.glob("*.json"):
-        seconds |= json.loads(found.read_text())
+        spent, users = json.loads(found.read_text())
         data = CoverageData(str(found.with_suffix(".db")))
         data.read()
         for file in data.measured_files():
-            for line, tests in data.contexts_by_lineno(file).items():
-                for test in tests:
+            for line, names in data.contexts_by_lineno(file).items():
+                for test in itertools.chain.from_iterable(users.get(name, [name]) for name in names):
                     lines[test].add((file, line))
+        for name, tests in users.items():
+            shared = spent.pop(name)
+            if len(tests) == 1 and tests[0] in spent:
+                spent[tests[0]] += shared
+        seconds |= {test: second for test, second in spent.items() if test}
     return seconds, lines
 
 
