@@ -116,13 +116,18 @@ def _numbers(declarations: m.Declarations, values: Mapping[str, np.ndarray]) -> 
 def _searched(
     x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], most: int
 ) -> Callable[[int], float | None]:
-    """What gives the frequency of the next cycle of so many harmonics, beside those it has given, if there is one."""
-    span, middle = np.ptp(x), (x.max() + x.min()) / 2
+    """What gives the frequency of the next cycle of so many harmonics, beside those it has given, if there is one.
+
+    Harmonics of less than two of the smallest steps count for nothing: at even distances they are slower ones, as two
+    cycles in 7/3 of a day look like one in a week.
+    """
+    span, middle, fastest = np.ptp(x), (x.max() + x.min()) / 2, 0.501 / np.min(np.diff(np.unique(x)))
     grid = np.arange((SLOW[-1] + 0.5) * FINER, FINER * most + 1) / (FINER * span)
 
     def waves(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, "F N waves"]:
-        angles = 2 * np.pi * frequencies[:, None, None] * (x - middle)[:, None] * np.arange(1, harmonics + 1)
-        return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
+        each = frequencies[:, None, None] * np.arange(1, harmonics + 1)
+        angles, told = 2 * np.pi * each * (x - middle)[:, None], each <= fastest
+        return np.concatenate([np.cos(angles) * told, np.sin(angles) * told], axis=-1)
 
     slow = waves(np.array(SLOW) / span, 1)
     base = np.concatenate([np.vander((x - middle) / span, 3), *slow], axis=1)

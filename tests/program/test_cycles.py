@@ -58,6 +58,14 @@ def test_each_period_is_that_of_the_next_cycle_and_not_of_its_harmonics(
     assert starts["q"] == pytest.approx(2 * np.pi / 2.7, rel=0.02)
 
 
+@pytest.mark.parametrize("period", [5.0, 7.0])
+def test_at_even_distances_a_cycle_is_none_that_looks_like_it_there(period: float, rng: np.random.Generator) -> None:
+    """Two cycles in 7/3 of a day are one in a week, seen once a day."""
+    days = np.arange(120.0)
+    y = np.sin(2 * np.pi * days / period) + 0.3 * rng.standard_normal(len(days))
+    assert found(SEASONS, {"x": days, "z": days, "y": y}, "p")["p"] == pytest.approx(period, rel=0.01)
+
+
 def test_a_slow_trend_is_no_cycle(x: np.ndarray, rng: np.random.Generator) -> None:
     y = 5 * np.exp(-(((x - 125) / 12) ** 2)) + 0.4 * np.sin(1.7 * x) + 0.1 * rng.standard_normal(len(x))
     starts = found(SEASONS, {"x": x, "z": x, "y": y}, "p")
