@@ -194,7 +194,8 @@ def expected_of(known: ex.Beliefs, program: Program) -> Expected:
 
     def value(moments: tuple[jax.Array, jax.Array], beliefs: ex.Beliefs) -> tuple[jax.Array, jax.Array]:
         q = marginals_of(program, *moments)
-        found = expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, normals)
+        same = None if normals is None else jnp.broadcast_to(normals, (SAMPLES, len(q.mean), *shape))
+        found = expected_log_likelihood(program, beliefs.parameters, beliefs.rows, q, same)
         each = jnp.sum(jnp.broadcast_to(found, q.mean.shape[:2]), axis=1)
         return jnp.sum(each), each
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.data import bind
+from gpdsl.inference.problem import as_arrays
+from gpdsl.program.cache import jit, precision
+from gpdsl.program.program import make_program, make_rows
+from gpdsl.results import given
 
 X = np.linspace(0, 5, 12)
 COUNTS = np.array([1, 3, 2, 4, 6, 5, 3, 1, 0, 1, 2, 4.0])
@@ -22,10 +30,10 @@ def test_counts_move_a_latent_as_a_fit_of_all_rows_does() -> None:
     text = POISSON.replace("RBF(1)", "RBF(ell)").replace("output", "param ell : positive = 1 fixed\noutput")
     model = gpdsl.compile(text)
     fit = model.fit({"x": X, "n": COUNTS}, posterior="full", tolerance=1e-12)
-    given = {"x": [2.2, 7.0], "n": [9.0, 3.0]}
-    both = {name: np.concatenate([{"x": X, "n": COUNTS}[name], given[name]]) for name in given}
+    known = {"x": [2.2, 7.0], "n": [9.0, 3.0]}
+    both = {name: np.concatenate([{"x": X, "n": COUNTS}[name], known[name]]) for name in known}
     whole = model.fit(both, posterior="full", tolerance=1e-12).predict({"x": [2.2, 3.0, 6.5]})
-    found = fit.predict({"x": [2.2, 3.0, 6.5]}, given=given)
+    found = fit.predict({"x": [2.2, 3.0, 6.5]}, given=known)
     before = fit.predict({"x": [2.2, 3.0, 6.5]})
     assert np.abs(before.mean("f") - whole.mean("f")).max() > 0.15
     np.testing.assert_allclose(found.mean("f"), whole.mean("f"), atol=0.01)
@@ -66,3 +74,19 @@ y ~ Categorical(logits = f)
     assert chances[0, 1] > 0.5 and chances[0, 0] == pytest.approx(chances[0, 2], abs=0.02)
     assert chances[1] == pytest.approx(1 / 3, abs=0.02)
     assert told.draws("f", 50).shape == (50, 2, 3)
+
+
+def test_passes_through_layers_share_the_samples_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given, "SAMPLES", 8)
+    text = "index c in 1..2\ninput x : real\noutput y : label[c]\nlatent f[c](x) ~ GP(0, RBF(1))\ny ~ "
+    model = gpdsl.compile(text + "Categorical(logits = f)")
+    bound = bind(model.declarations, {"x": [0.0, 1.0], "y": [1, 2]})
+    program = make_program(model.declarations, bound.sizes, bound.levels, {}, expectations="sampled")
+    mean, covariance = np.array([[[0.3, -0.5], [1.0, 0.2]]] * 3), np.tile(0.5 * np.eye(2), (3, 2, 1, 1))
+    mean[2] += 1.0  # of both logits, which changes no chance
+    with precision("float64"):
+        rows = as_arrays(make_rows(program, bound), "float64")
+        known: Any = SimpleNamespace(marginals=SimpleNamespace(mean=mean), count=2, seed=0, parameters={}, rows=rows)
+        known.compile = lambda _, function: jit(lambda moments: function(known, moments))
+        found, _ = given.expected_of(known, program)(mean, covariance)
+    assert found == pytest.approx(found[0]) and found[0] < 0

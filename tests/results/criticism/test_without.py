@@ -192,6 +192,16 @@ def test_exact_fits_need_none_and_what_is_no_number_is_refused() -> None:
             fit.loo({"x": X, "y": y}, refits=wrong)  # type: ignore[arg-type]
 
 
+def test_of_layers_a_search_that_ends_higher_without_a_row_tells_nothing() -> None:
+    """A row of density 1 was said to have one of exp(-47): the search without it had found a bound so much higher."""
+    layers = SimpleNamespace(program=SimpleNamespace(inner={"h"}), options=Options(), settings=None, elbo=-132.0)
+    whole = SimpleNamespace(**vars(layers), log_prior=0.0)
+    found: Any = SimpleNamespace(fit=whole, densities=None, pointwise=[-0.4], data=SimpleNamespace(take=lambda _: None))
+    for elbo, error in ((-85.0, 0.4), (-132.1, 0.1)):
+        one: Any = SimpleNamespace(log_predictive_density=lambda _: [0.0], settings=None, elbo=elbo, log_prior=0.0)
+        assert without._density(found, one, 0) == (0.0, pytest.approx(error))
+
+
 def weighed(weights: list[float], **more: Any) -> Any:
     """A fit of which nothing is known but the weights of its settings."""
     return SimpleNamespace(settings=SimpleNamespace(weights=np.array(weights)), **more)
@@ -247,7 +257,7 @@ def test_with_inducing_points_fits_without_a_row_are_believed(
     """They are exact where taking the site away says the same; else as far off as bounds with the row and without."""
     monkeypatch.setattr(without, "_worth", lambda *_: -2.3)
     one: Any = SimpleNamespace(settings=None, log_predictive_density=lambda _: np.array([-2.0]))
-    fit = SimpleNamespace(inducing_loss=0.1)
+    fit = SimpleNamespace(inducing_loss=0.1, program=SimpleNamespace(inner=frozenset()))
     found: Any = SimpleNamespace(data=SimpleNamespace(take=lambda _: None), fit=fit, densities=None)
     found.pointwise = np.array([-2.0 + moved])
     assert without._density(found, one, 0) == (-2.0, pytest.approx(error))
