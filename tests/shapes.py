@@ -13,7 +13,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
@@ -68,14 +68,22 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         tree = ast.parse(self.get_data(self.path), self.path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                node.decorator_list.append(ast.copy_location(ast.Name(DECORATOR, ast.Load()), node))
+        for node in _functions(tree):
+            node.decorator_list.append(ast.copy_location(ast.Name(DECORATOR, ast.Load()), node))
         return compile(tree, self.path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
         setattr(module, DECORATOR, checked)
         super().exec_module(module)
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    """All of a module. No expression has any: to look through them as well took most of the time."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            if isinstance(node, ast.FunctionDef):
+                yield node
+            yield from _functions(node)
 
 
 DECORATOR = "_checked_by_tests"

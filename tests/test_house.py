@@ -52,10 +52,15 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imported_modules(tree: ast.AST, package: str) -> set[str]:
+def nodes_of(text: str) -> list[ast.AST]:
+    """All of a file, the module first: each rule that walked the trees of all files by itself took two seconds."""
+    return list(ast.walk(ast.parse(text)))
+
+
+def imported_modules(nodes: list[ast.AST], package: str) -> set[str]:
     """Absolute names of everything imported in a file of `package`, inside functions too."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -69,24 +74,24 @@ def imported_modules(tree: ast.AST, package: str) -> set[str]:
     return names
 
 
-def wrong_imports(path: Path, tree: ast.AST) -> list[str]:
+def wrong_imports(path: Path, nodes: list[ast.AST]) -> list[str]:
     """The imports of a file that point against the direction of the stages."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     if parts[0] not in MAY_IMPORT:
         return []
     package = ".".join(("gpdsl", *parts[:-1]))
     allowed = MAY_IMPORT[parts[0]] | {parts[0]}
-    inside = [name.split(".") for name in imported_modules(tree, package) if name.startswith("gpdsl.")]
+    inside = [name.split(".") for name in imported_modules(nodes, package) if name.startswith("gpdsl.")]
     return sorted({".".join(name[:2]) for name in inside if name[1] not in allowed})
 
 
-def unsafe_uses(tree: ast.AST) -> set[str]:
+def unsafe_uses(nodes: list[ast.AST]) -> set[str]:
     """Names in a file that would run text as Python, or read objects back from bytes."""
-    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    called = {node.func for node in nodes if isinstance(node, ast.Call)}
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     names = {node.id for node in called if isinstance(node, ast.Name)} & (RUNS_TEXT - own)
     methods = {node.attr for node in called if isinstance(node, ast.Attribute)} & (RUNS_TEXT - {"compile", "eval"})
-    modules = {name.split(".")[0] for name in imported_modules(tree, "gpdsl")} & UNSAFE_MODULES
+    modules = {name.split(".")[0] for name in imported_modules(nodes, "gpdsl")} & UNSAFE_MODULES
     return names | methods | modules
 
 
@@ -102,9 +107,10 @@ class Looked:
 @functools.cache
 def looked_at(path: Path) -> Looked:
     """A file of gpdsl, which is parsed once for all rules: to parse all of them takes seconds."""
-    tree = ast.parse(path.read_text())
-    words = (ast.get_docstring(tree) or "").split("\n")[0]
-    return Looked(words, wrong_imports(path, tree), unsafe_uses(tree))
+    nodes = nodes_of(path.read_text())
+    assert isinstance(nodes[0], ast.Module)
+    words = (ast.get_docstring(nodes[0]) or "").split("\n")[0]
+    return Looked(words, wrong_imports(path, nodes), unsafe_uses(nodes))
 
 
 def test_imports_point_one_way() -> None:
@@ -122,7 +128,7 @@ def test_imports_point_one_way() -> None:
     ],
 )
 def test_a_backward_import_is_seen(file: str, text: str) -> None:
-    assert wrong_imports(PACKAGE / file, ast.parse(text))
+    assert wrong_imports(PACKAGE / file, nodes_of(text))
 
 
 def test_every_folder_has_a_place_in_the_order() -> None:
@@ -152,7 +158,7 @@ def test_no_text_is_run_as_code() -> None:
 
 @pytest.mark.parametrize("text", ["eval('1')", "sympy.sympify(t)", "import pickle", "lambdify(x, y)"])
 def test_unsafe_code_is_seen(text: str) -> None:
-    assert unsafe_uses(ast.parse(text))
+    assert unsafe_uses(nodes_of(text))
 
 
 def test_arrays_are_never_loaded_as_objects() -> None:
@@ -160,7 +166,7 @@ def test_arrays_are_never_loaded_as_objects() -> None:
         (relative(path), node.lineno)
         for path in python_files()
         if "allow_pickle" in path.read_text()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle"
         if getattr(node.value, "value", True) is not False
     ]

@@ -56,8 +56,8 @@ def test_drawn_functions_have_the_joint_law_of_draws_of_all_rows(fit: gpdsl.Fit)
 def test_drawn_functions_are_the_same_wherever_and_however_often_they_are_asked(fit: gpdsl.Fit) -> None:
     functions = fit.draw_functions(3, seed=1)
     whole = functions(NEW, "f")
-    np.testing.assert_allclose(functions[2]({"x": NEW["x"][1:2]}, "f"), whole[2, 1:2], rtol=1e-9)
-    np.testing.assert_array_equal(copy.deepcopy(functions)(NEW, "f"), whole)
+    again = copy.deepcopy(functions)[2]({"x": NEW["x"][1:2]}, "f")  # a copy has programs of its own, as one draw has
+    np.testing.assert_allclose(again, whole[2, 1:2], rtol=1e-9)
     np.testing.assert_allclose(functions(NEW, "eta"), whole + 2 * functions(NEW, "k"), rtol=1e-12)
 
 
