@@ -132,13 +132,12 @@ def test_the_pace_falls_to_nothing_and_the_sites_to_the_share_of_a_batch() -> No
 
 def test_inducing_inputs_move_in_units_of_their_spread(regression: Case) -> None:
     """Where the inputs are measured in other units, they end at the same places."""
-    text = regression[0].declarations.source.text
-    rng = np.random.default_rng(5)
+    model, rng = regression[0], np.random.default_rng(5)
     x = rng.normal(size=(400, 2))
     data = {"x": x, "y": np.sin(3 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=400)}
     options = {"inducing": 6, "batch": 50, "learn_inducing": True, "steps": 150}
-    plain = gpdsl.compile(text).fit(data, **options)
-    other = gpdsl.compile(text.replace("= 0.8", "= 0.0008")).fit({**data, "x": 1e-3 * x}, **options)
+    plain = model.fit(data, **options)
+    other = model.fit({**data, "x": 1e-3 * x}, init={"ell": 0.0008}, **options)
     assert other.elbo == pytest.approx(plain.elbo, rel=1e-3)
     np.testing.assert_allclose(1e3 * other.inducing[0].points, plain.inducing[0].points, rtol=0.01, atol=0.01)
 

@@ -32,7 +32,7 @@ def assert_exact(expression: sp.Expr, mean: np.ndarray, root: np.ndarray, data: 
     }
     normals = [Z[f] for f in latents]
     behind = dict.fromkeys(normals, 0.0), dict.fromkeys(normals, 1.0)
-    expected, scale = quadrature.expectation(expression.xreplace(moved), *behind, data, points=40)
+    expected, scale = quadrature.expectation(expression.xreplace(moved), *behind, data, points=24)
     assert quadrature.value(closed, table) == pytest.approx(expected, rel=1e-8, abs=1e-8 * scale + 1e-300)
 
 
