@@ -1,0 +1,151 @@
+"""What whole fits seldom come to, against NumPy: shortened steps, flat directions, rows taken out of mixed latents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gpdsl
+from gpdsl.errors import Damaged
+from gpdsl.inference.best_gaussian import Gaussian, ascended, normals
+from gpdsl.inference.posteriors.family import Diagonal, project, project_root
+from gpdsl.inference.posteriors.features import Features
+from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit
+from gpdsl.program.joint import Marginals
+from gpdsl.program.white import training
+from gpdsl.results.criticism.cavity import cavities
+from gpdsl.results.expectation import Beliefs
+from gpdsl.results.fitting import prepare
+from gpdsl.results.verification import check_own
+from tests.inference.problems import problem_of
+
+HEAD = "input x : real\noutput y : real\n"
+
+
+@pytest.mark.parametrize("root", [np.array([0.5]), np.array([[0.5]])], ids=["diagonal", "full"])
+def test_a_flat_density_leaves_q_as_wide_as_it_may_be_at_rest(root: np.ndarray) -> None:
+    """A step promises to widen it further each time, and gains nothing."""
+
+    def density(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 1e-4 * at[:, 0], np.full_like(at, 1e-4)
+
+    q, rest = ascended(density, Gaussian(np.zeros(1), root), normals(64, 1, 0), np.array([2.0]), 0)
+    assert rest and q.sds[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_diagonal_posterior_is_whitened_with_the_same_marginals(dense: bool, rng: np.random.Generator) -> None:
+    """Sparse: diagonal in the whitened values; dense: in the values at the rows, whose covariance is the factor's."""
+    root = np.linalg.cholesky(0.5 * np.eye(3) + 0.4)[None]
+    phi, left = (root, np.zeros((1, 3))) if dense else (rng.normal(size=(1, 4, 3)), rng.uniform(size=(1, 4)))
+    features = Features(jnp.asarray(phi), jnp.asarray(left), jnp.asarray(root))
+    q = {"mean": jnp.asarray(rng.normal(size=(2, 1, 3))), "log_sd": jnp.asarray(rng.normal(size=(2, 1, 3)))}
+    family = Diagonal(2, dense)
+    white, (mean, variance) = family.whitened(q, features), family.moments(q, features)
+    np.testing.assert_allclose(project(features, white.mean), mean, rtol=1e-5)
+    np.testing.assert_allclose(project_root(features, white.root) + features.residual, variance, rtol=1e-4)
+
+
+def test_a_newton_step_that_goes_too_far_is_halved_until_it_gains() -> None:
+    """From 0 towards 8, where the bound is highest at 1: an eighth of the step, and a bound from there on."""
+    program, options = SimpleNamespace(conjugate=False), SimpleNamespace(tolerance=1e-9)
+    fit: Any = SimpleNamespace(
+        problem=SimpleNamespace(program=program, options=options, choice=SimpleNamespace(steps=9)),
+        q=0.0,
+        constant=10.0,
+        _here=SimpleNamespace(bound=-1.0),
+        _done=0,
+        _best=lambda: 8.0,
+        _between=lambda goal, share: share * goal,
+        _site=lambda q: SimpleNamespace(bound=-((q - 1.0) ** 2)),
+    )
+    assert SolvedFit.advance(fit) == (1, 10.0) and fit.q == 1.0
+    fit._best = lambda: -1000.0  # a way on which no step gains anything
+    assert SolvedFit.advance(fit) == (9, 10.0) and fit.q == 1.0 and fit.message == "solved"
+
+
+def test_a_row_is_taken_out_of_latents_that_it_mixes() -> None:
+    """Normal observations of f + 2 g: of each row the joint Gaussian given the outputs of all others."""
+    x, y = np.array([0.0, 0.4, 1.0, 1.7]), np.array([0.5, -0.3, 1.0, 0.2])
+    text = HEAD + "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, 0.5 * RBF(0.7))\ny ~ Normal(f + 2 * g, 0.6)"
+    apart = x[:, None] - x
+    prior = np.zeros((8, 8))
+    prior[:4, :4], prior[4:, 4:] = np.exp(-0.5 * apart**2), 0.5 * np.exp(-0.5 * (apart / 0.7) ** 2)
+    map_ = np.concatenate([np.eye(4), 2 * np.eye(4)], axis=1)
+
+    def given(rows: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        read = map_[rows] @ prior
+        gain = np.linalg.solve(read @ map_[rows].T + 0.36 * np.eye(len(rows)), read).T
+        return gain @ y[rows], prior - gain @ read
+
+    def of_row(mean: np.ndarray, covariance: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray]:
+        return mean[[row, row + 4]], covariance[np.ix_([row, row + 4], [row, row + 4])]
+
+    with jax.enable_x64(True):
+        problem = problem_of(text, {"x": x, "y": y}, posterior="coupled")
+        mean, covariance = (
+            np.stack(each) for each in zip(*(of_row(*given([*range(4)]), n) for n in range(4)), strict=True)
+        )
+        marginals = Marginals(mean[None], np.einsum("naa->na", covariance)[None], covariance[None])
+        at = Beliefs(problem.program, {}, problem.rows, marginals, np.ones(1))
+        found, sound = cavities(at, SimpleNamespace(left_open=lambda *_: None))  # type: ignore[arg-type]
+    assert sound.all()
+    for row in range(4):
+        mean, covariance = of_row(*given([n for n in range(4) if n != row]), row)
+        np.testing.assert_allclose(found.mean[0, row], mean, atol=1e-8)
+        np.testing.assert_allclose(found.covariance[0, row], covariance, atol=1e-8)
+        np.testing.assert_allclose(found.variance[0, row], np.diag(covariance), atol=1e-8)
+
+
+def test_of_latents_of_which_some_have_points_the_others_have_one_at_each_distinct_input() -> None:
+    x = np.array([1.0, 0.0, 1.0, 2.0, 0.0])
+    text = HEAD + "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(2))\ny ~ Normal(f * g, 0.3)"
+    problem = problem_of(text, {"x": x, "y": x}, inducing={"f": 0, "g": 2})
+    of = {
+        group.names[0]: np.asarray(at.points)
+        for group, at in zip(problem.program.groups, problem.inducing, strict=True)
+    }
+    np.testing.assert_array_equal(of["f"], [[0.0], [1.0], [2.0]])
+    assert of["g"].shape == (2, 1)
+
+
+WHITE = "input x : real\noutput y : {}\nlatent f(x) ~ GP(0, RBF(1) + 0.2 * White())\ny ~ {}"
+TWO = {"x": np.array([0.0, 1.0]), "y": np.array([0, 1])}
+
+
+@pytest.mark.parametrize("law", ["StudentT(4, f, 0.3)", "Normal(f, exp(f))", "Poisson(exp(f))"])
+def test_white_noise_is_left_to_the_prior_where_no_normal_output_takes_it(law: str) -> None:
+    text = WHITE.format("count" if law.startswith("Poisson") else "real", law)
+    program = prepare(gpdsl.compile(text), TWO, {}, {})[0]
+    found = training(program, dense=False)
+    assert [group.apart for group in found.groups] == [True]
+    assert [each.log_density for each in found.observations] == [each.log_density for each in program.observations]
+
+
+def test_a_normal_output_takes_white_noise_as_often_as_it_reads_it() -> None:
+    found = training(prepare(gpdsl.compile(WHITE.format("real", "Normal(3 * f, 0.3)")), TWO, {}, {})[0], dense=False)
+    (law,) = (each.law for each in found.observations)
+    assert law is not None and float(law.arguments["sd"]) == pytest.approx(np.sqrt(0.09 + 9 * 0.2))
+    assert [group.apart for group in found.groups] == [False]
+
+
+def test_inducing_points_of_a_file_are_of_the_latents_of_its_model() -> None:
+    text = HEAD + "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\ny ~ Normal(f * g, 1)"
+    problem, mine, others = problem_of(text, TWO), {"f": 3, "g": 4}, {"f": 3, "h": 4}
+    asked, own = (partial(replace, each) for each in (problem.options, problem.choice))
+    for options, choice in ((asked(inducing=mine), problem.choice), (asked(inducing=mine), own(own=mine))):
+        check_own(problem.program, options, choice)
+    for options, choice in (
+        (asked(inducing=others), problem.choice),
+        (asked(inducing=mine), own(own=others)),
+        (asked(inducing=3), own(own=mine)),
+    ):
+        with pytest.raises(Damaged, match="is not that of the latents"):
+            check_own(problem.program, options, choice)
