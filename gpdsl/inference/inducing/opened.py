@@ -56,7 +56,8 @@ def loss_through_layers(
     """By the parameters in their domains and the posterior of a fit: inducing points, q of values there, and jitter."""
     (inducing, every, jitter), some = posterior, some_rows(data.rows, ROWS)
     layers, made = Layers(program, program.sharp), replace(make_rows(program, data), numbers=np.arange(data.rows))
-    normals = spread_normals(jax.random.key(0), (PASSES, len(some), program.latents), jnp.dtype(dtype))
+    shape = PASSES, len(some), program.latents
+    normals = jit(lambda key: spread_normals(key, shape, jnp.dtype(dtype)), brief=True)(jax.random.key(0))
 
     def likelihood(share: Any, parameters: Any, inducing: Any, q: Any, rows: Rows) -> Float[Array, " rows"]:
         opened, white = dict[int, Any](enumerate(q)), dict[int, Array]()
