@@ -15,6 +15,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import Damaged
 from gpdsl.inference.best_gaussian import Gaussian, ascended, normals
+from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.posteriors.family import Diagonal, project, project_root
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit
@@ -23,6 +24,7 @@ from gpdsl.program.white import training
 from gpdsl.results.criticism.cavity import cavities
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.fitting import prepare
+from gpdsl.results.settings import Setting, Settings
 from gpdsl.results.verification import check_own
 from tests.inference.problems import problem_of
 
@@ -149,3 +151,19 @@ def test_inducing_points_of_a_file_are_of_the_latents_of_its_model() -> None:
     ):
         with pytest.raises(Damaged, match="is not that of the latents"):
             check_own(problem.program, options, choice)
+
+
+@pytest.mark.parametrize("step", [0.0, 0.3, 1.0])
+def test_sites_are_blended_by_the_share_of_the_step(step: float) -> None:
+    old, new = Sites(jnp.full((2, 1), 2.0), jnp.full((2, 1), 1.0)), Sites(jnp.full((2, 1), -3.0), jnp.full((2, 1), 5.0))
+    found = blend(old, new, step)
+    np.testing.assert_allclose(found.linear, 2.0 - 5.0 * step, rtol=1e-6)
+    np.testing.assert_allclose(found.precision, 1.0 + 4.0 * step, rtol=1e-6)
+
+
+def test_moments_of_a_parameter_are_of_all_draws_of_chains_and_else_of_weighted_settings() -> None:
+    a, b = np.array([[1.0, 2.0, 4.0], [3.0, 7.0, 1.0]]), np.array([2.0, 6.0])
+    each = tuple(Setting({"a": np.array(9.0), "b": value}, ()) for value in b)
+    settings = Settings(np.array([0.25, 0.75]), each, np.nan, 2.0, chains={"a": a})
+    assert settings.mean("a") == pytest.approx(a.mean()) and settings.sd("a") == pytest.approx(a.std())
+    assert settings.mean("b") == pytest.approx(5.0) and settings.sd("b") == pytest.approx(np.sqrt(3.0))
