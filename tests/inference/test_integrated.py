@@ -60,18 +60,15 @@ class Grid:
     def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
         logs = np.linspace(-1.8, 1.8, 45), np.linspace(-2.6, 0.6, 45)
         self.points = np.stack(np.meshgrid(*logs, indexing="ij"), axis=-1).reshape(-1, 2)
-        logp, means, variances = [], [], []
-        for u in self.points:
-            ell, sigma = np.exp(u)
-            cov = np.exp(-0.5 * (x[:, None] - x) ** 2 / ell**2) + sigma**2 * np.eye(len(x))
-            cross = np.exp(-0.5 * (AT[:, None] - x) ** 2 / ell**2)
-            inverse = np.linalg.inv(cov)
-            logp.append(stats.multivariate_normal.logpdf(y, None, cov) + stats.norm.logpdf(u, [0, -1], 0.7).sum())
-            means.append(cross @ inverse @ y)
-            variances.append(1 - np.sum(cross @ inverse * cross, axis=1))
-        self.weights = np.exp(np.array(logp) - np.max(logp))
+        ell, sigma = np.exp(self.points).T[:, :, None, None]
+        cov = np.exp(-0.5 * (x[:, None] - x) ** 2 / ell**2) + sigma**2 * np.eye(len(x))
+        cross = np.exp(-0.5 * (AT[:, None] - x) ** 2 / ell**2)
+        gain = np.swapaxes(np.linalg.solve(cov, np.swapaxes(cross, 1, 2)), 1, 2)
+        self.means, self.variances = gain @ y, 1 - np.sum(gain * cross, axis=2)
+        logp = -0.5 * np.linalg.solve(cov, np.broadcast_to(y[:, None], (*cov.shape[:2], 1)))[..., 0] @ y
+        logp += stats.norm.logpdf(self.points, [0, -1], 0.7).sum(axis=1) - 0.5 * np.linalg.slogdet(cov)[1]
+        self.weights = np.exp(logp - logp.max())
         self.weights /= self.weights.sum()
-        self.means, self.variances = np.array(means), np.array(variances)
 
     def moments(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mean = self.weights @ values
