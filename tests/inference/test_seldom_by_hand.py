@@ -15,9 +15,11 @@ import pytest
 import gpdsl
 from gpdsl.errors import Damaged
 from gpdsl.inference.best_gaussian import Gaussian, ascended, normals
+from gpdsl.inference.log_joint import Images
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.posteriors.family import Diagonal, project, project_root
 from gpdsl.inference.posteriors.features import Features
+from gpdsl.inference.quadruply_stochastic import engine
 from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit
 from gpdsl.program.joint import Marginals
 from gpdsl.program.white import training
@@ -167,3 +169,25 @@ def test_moments_of_a_parameter_are_of_all_draws_of_chains_and_else_of_weighted_
     settings = Settings(np.array([0.25, 0.75]), each, np.nan, 2.0, chains={"a": a})
     assert settings.mean("a") == pytest.approx(a.mean()) and settings.sd("a") == pytest.approx(a.std())
     assert settings.mean("b") == pytest.approx(5.0) and settings.sd("b") == pytest.approx(np.sqrt(3.0))
+
+
+def test_a_place_goes_to_one_of_its_images_at_random(rng: np.random.Generator) -> None:
+    """Two values that change places, and one that changes its sign."""
+    images = Images(np.array([[0, 1, 2], [1, 0, 2]]), np.array([[1.0, 1.0, 1.0], [1.0, 1.0, -1.0]]))
+    white = rng.normal(size=(40, 3))
+    changed = np.stack([white[:, 1], white[:, 0], -white[:, 2]], axis=1)
+    found = images.at_random(white, rng)
+    there = np.all(found == changed, axis=1)
+    np.testing.assert_array_equal(found, np.where(there[:, None], changed, white))
+    assert 5 < there.sum() < 35
+    np.testing.assert_allclose(images.of(jnp.asarray(white[0])), [white[0], changed[0]], rtol=1e-6)
+
+
+def test_what_errors_of_outputs_take_of_the_likelihood_goes_with_their_precision() -> None:
+    """n p / 2 times the variance of the errors, for a precision p of 1 / s^2."""
+    y = np.array([1.0, -2.0, 0.5, 4.0])
+    text = HEAD + "param s : positive = 0.4\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, s)"
+    found = engine._noise(problem_of(text, {"x": np.arange(4.0), "y": y}))["noise of y"].log_density
+    (s,) = found.free_symbols
+    taken = 4 * (engine.RESOLUTION * y.std()) ** 2 / 0.5**2 / 2
+    assert float(found.subs(s, 0.5)) == pytest.approx(-taken, rel=1e-6)
