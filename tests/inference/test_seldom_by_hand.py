@@ -26,6 +26,7 @@ from gpdsl.program.white import training
 from gpdsl.results.criticism.cavity import cavities
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.fitting import prepare
+from gpdsl.results.series import _hermite
 from gpdsl.results.settings import Setting, Settings
 from gpdsl.results.verification import check_own
 from tests.inference.problems import problem_of
@@ -191,3 +192,9 @@ def test_what_errors_of_outputs_take_of_the_likelihood_goes_with_their_precision
     (s,) = found.free_symbols
     taken = 4 * (engine.RESOLUTION * y.std()) ** 2 / 0.5**2 / 2
     assert float(found.subs(s, 0.5)) == pytest.approx(-taken, rel=1e-6)
+
+
+def test_hermite_polynomials_are_orthonormal_and_as_many_as_are_asked_for() -> None:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(12)
+    found = _hermite(nodes, 7)
+    np.testing.assert_allclose(found * (weights / weights.sum()) @ found.T, np.eye(7), atol=1e-9)
