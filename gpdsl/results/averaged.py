@@ -11,6 +11,7 @@ from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from gpdsl.data.bound import Standardised
+from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.language.calls import spoken
 from gpdsl.program.cache import in_precision
 from gpdsl.results.draws import NoLawError, Shares
@@ -18,6 +19,7 @@ from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import check_draws, of_quantity
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.quantiles import invert, quantile_over
+from gpdsl.symbolic.readings import field_quantities
 
 PROBITS = (-4.0, -3.0, -2.2, -1.6, -1.1, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.1, 1.6, 2.2, 3.0, 4.0)
 """Where distribution functions without a formula are known, in standard normal deviates around the one asked for."""
@@ -27,6 +29,9 @@ SOME, MANY = 16, 4
 """Settings of the most weight, among whose quantiles a search begins; they alone are searched first where all are so
 many times as many.
 """
+
+AT_ONCE = 1 << 17
+"""Rows times settings of which quantiles are searched for together: a law of counts has some 400 numbers for each."""
 
 APART = 7919
 """Between the seeds of settings, whose draws have nothing to do with each other."""
@@ -63,6 +68,9 @@ class Averaged(Prediction):
     def first_rows(self, rows: slice) -> Prediction:
         """The same of some rows."""
         origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows), table=None)
+        return self._some(rows, origin)
+
+    def _some(self, rows: slice, origin: Origin | None = None) -> Averaged:
         each = [beliefs.part(rows) for beliefs in self.each]
         return Averaged(self.weights, each, self.dtype, self.standardised, origin)
 
@@ -88,7 +96,10 @@ class Averaged(Prediction):
 
     @in_precision
     def _quantiles(self, name: str, several: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Quantiles of the mixture, [probabilities, rows, *axes]."""
+        """Quantiles of the mixture, [probabilities, rows, *axes], of some rows at a time: laws hold many numbers."""
+        size = max(1, AT_ONCE // len(self.each))
+        if self.beliefs.count > size and name not in field_quantities(self._declarations):
+            return by_parts(self.beliefs.count, lambda _, rows: self._some(rows)._quantiles(name, several), 1, size)
         return np.stack([self._one_quantile(name, float(p)) for p in several])
 
     def _of_one_latent(self, name: str, probability: float) -> np.ndarray | None:

@@ -12,7 +12,7 @@ import numpy as np
 import sympy as sp
 from scipy.special import ndtr, ndtri
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, quoted
 from gpdsl.program.cache import jit
 from gpdsl.program.kept import reused
 from gpdsl.program.rows import Rows
@@ -47,7 +47,9 @@ def probabilities_of(name: str, probabilities: float | Sequence[float]) -> np.nd
     except (TypeError, ValueError, OverflowError):
         several = np.array([np.nan])
     if several.ndim > 1 or not (several.size and np.all((several > 0) & (several < 1))):
-        raise GpdslError(f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {probabilities}")
+        raise GpdslError(
+            f"quantile of `{name}`: probabilities must lie strictly between 0 and 1, got {quoted(probabilities)[:60]}"
+        )
     return several
 
 

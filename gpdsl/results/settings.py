@@ -110,11 +110,22 @@ class Settings:
         found = np.stack([weighted_quantile(values, weights, p, smooth=True) for p in asked])
         return found if np.ndim(probabilities) else found[0]
 
-    def share_below(self, name: str, at: np.ndarray) -> np.ndarray:
-        """P(parameter < `at`), element by element: between settings as quantiles are."""
-        return weighted_share(self.values(name), self._weights(name), np.asarray(at, float))
+    def share_below(self, name: str, at: float | Sequence[float] | np.ndarray) -> np.ndarray:
+        """P(parameter < `at`), element by element: between settings as quantiles are. `at` has the parameter's shape.
 
-    def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        Raises GpdslError for what is no such number.
+        """
+        values = self.values(name)
+        try:
+            place = np.broadcast_to(np.asarray(at, float), values.shape[1:])
+        except (TypeError, ValueError, OverflowError):
+            place = np.array(np.nan)
+        if np.isnan(place).any():
+            shape = f"numbers of the shape {values.shape[1:]}" if values.ndim > 1 else "a number"
+            raise GpdslError(f"share_below of `{name}`: expected {shape}, got {quoted(at)[:60]}")
+        return weighted_share(values, self._weights(name), place)
+
+    def _drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of settings, as often as their weights say, in the order of `Averaged.over_settings`."""
         return np.repeat(np.arange(len(self.each)), rng.multinomial(count, self.weights))[rng.permutation(count)]
 

@@ -177,13 +177,32 @@ def test_errors_of_draws_are_of_as_many_as_are_independent(averaged: Averaged) -
     np.testing.assert_array_equal(averaged.error("f"), 0.0)
 
 
+def test_quantiles_of_many_rows_are_of_some_at_a_time(averaged: Averaged, monkeypatch: pytest.MonkeyPatch) -> None:
+    with precision("float64"):
+        together = averaged.quantile("y", [0.1, 0.9])
+        asked, own = [], Averaged._one_quantile
+        monkeypatch.setattr("gpdsl.results.averaged.AT_ONCE", 2 * len(WEIGHTS))
+        count = lambda one, *how: (asked.append(one.beliefs.count), own(one, *how))[1]  # noqa: E731
+        monkeypatch.setattr(Averaged, "_one_quantile", count)
+        np.testing.assert_allclose(averaged.quantile("y", [0.1, 0.9]), together, rtol=1e-9)
+    assert asked == [2] * 4
+
+
+@pytest.mark.parametrize("at", ["a", None, 10**400, [1.0, 2.0], np.nan])
+def test_what_no_parameter_is_below_is_told(at: Any) -> None:
+    settings = Settings(WEIGHTS, tuple(Setting({"s": np.array(float(n))}, ()) for n in range(3)), np.nan, 2.0)
+    assert 0 < settings.share_below("s", 1.2) < 1
+    with pytest.raises(gpdsl.GpdslError, match="share_below of `s`: expected a number, got"):
+        settings.share_below("s", at)
+
+
 def test_draws_are_from_settings_as_often_as_their_weights_say() -> None:
     """In no order; and draws of parameters are of the same settings."""
     each = tuple(Setting({"s": np.array(float(n))}, ()) for n in range(3))
     settings = Settings(WEIGHTS, each, np.nan, 2.0)
-    found = settings.drawn(2000, np.random.default_rng(0))
+    found = settings._drawn(2000, np.random.default_rng(0))
     assert np.all(np.abs(np.bincount(found) / 2000 - WEIGHTS) < 4 * np.sqrt(WEIGHTS * (1 - WEIGHTS) / 2000))
     assert np.mean(np.diff(found) != 0) > 0.4
     fit: Any = SimpleNamespace(settings=settings, parameters={"s": 0.0})
     drawing = _Drawing(fit, 50, 3, whole=False)
-    np.testing.assert_array_equal(drawing.parameters()["s"][0], settings.drawn(50, np.random.default_rng(3)))
+    np.testing.assert_array_equal(drawing.parameters()["s"][0], settings._drawn(50, np.random.default_rng(3)))

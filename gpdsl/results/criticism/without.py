@@ -200,7 +200,8 @@ def _check_whole(what: str, value: Any, least: int, most: int, why: str) -> None
     """Raise GpdslError for what is no whole number between two others."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not least <= value <= most:
-        raise GpdslError(f"{what} = {quoted(repr(value))}: expected a whole number from {least} to {most}; {why}")
+        given = "a number of 15 digits or more" if whole and abs(value) >= 10**14 else quoted(repr(value))
+        raise GpdslError(f"{what} = {given}: expected a whole number from {least} to {most}; {why}")
 
 
 # Rows that move a fit much, left out by fits without them: what taking a site away, or weights, only approximate.
