@@ -64,8 +64,10 @@ def worth(fit: Fit, seen: Seen) -> Iterator[Finding]:
         gain,
         gain < WEAK and not noted,
         f"the model is worth {plural(float(rounded(abs(gain))), 'nat', ',g')} {words} than unrelated rows",
-        "what the latents show may be chance: do not read their curves, compare with a model without them, or collect "
-        "more rows",
+        f"posterior = {fit.choice.posterior} takes values of a latent apart, which costs nats: compare with full"
+        if fit.choice.posterior.startswith(("diagonal", "mixture("))
+        else "what the latents show may be chance: do not read their curves, compare with a model without them, or "
+        "collect more rows",
     )
 
 

@@ -43,6 +43,13 @@ def test_the_evidence_is_beside_that_of_a_mean_and_a_deviation() -> None:
     assert found.number == pytest.approx(best - nothing, abs=0.01)
 
 
+def test_evidence_that_a_diagonal_posterior_loses_is_no_chance() -> None:
+    counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(X)))
+    text = "latent f(x) ~ GP(1, RBF(1.5))\ny ~ Poisson(exp(f))"
+    found = looked(text, counts, "count", posterior="diagonal")["evidence for latents"]
+    assert found.doubtful and "compare with full" in found.remedy and "chance" not in found.remedy
+
+
 def test_the_evidence_is_without_priors_and_in_the_units_of_the_data() -> None:
     """A sharp prior of the noise is in both; its density would be a difference of nats."""
     text = NOISY.replace("= 0.5", "~ LogNormal(-1.2, 0.001)")
