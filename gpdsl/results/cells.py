@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
-from scipy.special import logsumexp as log_sum_on_host
 
 from gpdsl.program.quadrature import gauss_hermite
 
@@ -70,77 +69,75 @@ def _stacked(cuts: Sequence[np.ndarray], rows: int) -> Float[np.ndarray, "rows c
     return np.stack(cuts, axis=1) if cuts else np.empty((rows, 0))
 
 
+@np.errstate(invalid="ignore", divide="ignore")  # zeros, and the difference of two zeros' logarithms
 def _integrated(
     function: LogFunction, cuts: Float[np.ndarray, "rows cuts"], enough: float
 ) -> Float[np.ndarray, "rows"]:
-    """log of the integral of exp(function) under a standard normal: as far out as there is something to find."""
-    total = _over(function, np.arange(len(cuts)), cuts, np.linspace(-REACH, REACH, PANELS + 1), enough)
-    row, reach = np.arange(len(cuts)), REACH
-    for _ in range(DOUBLINGS):
-        ends = np.broadcast_to(np.repeat([-reach, reach], NODES // 2)[:, None], (len(row), NODES, 1))
-        with np.errstate(invalid="ignore"):
-            beyond = np.fmax.reduce(function(row, ends), axis=1, initial=-np.inf) - 0.5 * reach**2 - total[row]
-        row = row[~(beyond < NEGLIGIBLE)]
-        if not len(row):
-            break
-        for low, high in ((-2 * reach, -reach), (reach, 2 * reach)):
-            total[row] = np.logaddexp(total[row], _over(function, row, cuts[row], np.array([low, high]), enough))
-        reach *= 2
-    return total - 0.5 * math.log(2 * math.pi)
-
-
-@np.errstate(invalid="ignore")  # the difference of two zeros' logarithms
-def _over(
-    function: LogFunction,
-    rows: Int[np.ndarray, "n"],
-    cuts: Float[np.ndarray, "n cuts"],
-    even: Float[np.ndarray, "edges"],
-    enough: float,
-) -> Float[np.ndarray, "n"]:
-    """log of the integral of exp(function(z) - z^2 / 2) from the first edge to the last, in cells between cuts."""
+    """log of the integral of exp(function) under a standard normal, in cells between cuts."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     outside = (nodes[0] + 1) / (nodes[1] - nodes[0])  # from the last node to the end, in steps between nodes
 
     def of(row: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Logarithms of cells, and what they may be: anything where the highest node lies inside."""
-        half = 0.5 * (high - low)[:, None]
-        z = (low + high)[:, None] / 2 + half * nodes
-        values = function(rows[row], z[..., None]) - 0.5 * z**2
-        values = np.where(np.isnan(values), -np.inf, values)
-        top = values.max(axis=1)
-        highest = np.argmax(values, axis=1)
+        half = 0.5 * (high - low)
+        z = (low + high)[:, None] / 2 + half[:, None] * nodes
+        values = _weighted(function, row, z)
+        highest, top = np.argmax(values, axis=1), values.max(axis=1)
         beside = np.where(highest == 0, values[:, 1], values[:, -2])
-        most = np.where(np.isfinite(beside), top + outside * (top - beside), top) + np.log(2 * half[:, 0])
+        most = np.where(np.isfinite(beside), top + outside * (top - beside), top) + np.log(2 * half)
         inside = (highest > 0) & (highest < NODES - 1) & np.isfinite(top)
-        return log_sum_on_host(values + np.log(half * weights), axis=1), np.where(inside, np.inf, most)
+        some = np.exp(values - np.where(np.isfinite(top), top, 0.0)[:, None]) @ weights
+        return top + np.log(half * some), np.where(inside, np.inf, most)
 
-    edges = np.concatenate([np.broadcast_to(even, (len(rows), len(even))), np.clip(cuts, even[0], even[-1])], axis=1)
-    edges.sort(axis=1)
+    edges = _edges(function, cuts)
     row, column = np.nonzero(np.diff(edges, axis=1) > 0)
     low, high = edges[row, column], edges[row, column + 1]
     whole, most = of(row, low, high)
-    total = np.full(len(rows), -np.inf)
+    total = np.full(len(edges), -np.inf)
     reference = total.copy()
     np.logaddexp.at(reference, row, whole)
     some = ~(most - reference[row] < NEGLIGIBLE)
     row, low, high, whole, most = (each[some] for each in (row, low, high, whole, most))
     for turn in range(HALVINGS):
         middle = 0.5 * (low + high)
-        left, most_left = of(row, low, middle)
-        right, most_right = of(row, middle, high)
-        parts = np.logaddexp(left, right)
+        halves, most_of_each = of(np.tile(row, 2), np.append(low, middle), np.append(middle, high))
+        parts = np.logaddexp(*np.split(halves, 2))
         reference = total.copy()
         np.logaddexp.at(reference, row, parts)
         known = reference[row]
         open_ = _open(whole - known, parts - known, most - known, enough) & (turn < HALVINGS - 1)
         np.logaddexp.at(total, row[~open_], parts[~open_])
-        row = np.concatenate([row[open_], row[open_]])
-        low, high = np.concatenate([low[open_], middle[open_]]), np.concatenate([middle[open_], high[open_]])
-        whole = np.concatenate([left[open_], right[open_]])
-        most = np.concatenate([most_left[open_], most_right[open_]])
+        twice = np.tile(open_, 2)
+        low, high = np.append(low, middle)[twice], np.append(middle, high)[twice]
+        row, whole, most = np.tile(row, 2)[twice], halves[twice], most_of_each[twice]
         if not len(row):
             break
-    return total
+    return total - 0.5 * math.log(2 * math.pi)
+
+
+def _weighted(function: LogFunction, row: np.ndarray, z: Float[np.ndarray, "n nodes"]) -> Float[np.ndarray, "n nodes"]:
+    """The logarithm of what is integrated over z, but for a constant."""
+    values = function(row, z[..., None]) - 0.5 * z**2
+    return np.where(np.isnan(values), -np.inf, values)
+
+
+def _edges(function: LogFunction, cuts: Float[np.ndarray, "rows cuts"]) -> Float[np.ndarray, "rows edges"]:
+    """Ends of cells of each row, in order: the reach is doubled for as long as there is something at its ends."""
+    even = np.broadcast_to(np.linspace(-REACH, REACH, PANELS + 1), (len(cuts), PANELS + 1))
+    row, reaches, parts = np.arange(len(cuts)), np.full(len(cuts), REACH), [even]
+    between = np.linspace(-REACH, REACH, NODES)  # as many as in a cell, for one program
+    values = _weighted(function, row, np.broadcast_to(between, (len(row), NODES)))
+    highest = values.max(axis=1)
+    for _ in range(DOUBLINGS):
+        row = row[~(np.maximum(values[:, 0], values[:, -1]) - highest[row] < NEGLIGIBLE)]
+        if not len(row):
+            break
+        reaches[row] *= 2
+        parts.append(np.clip(reaches[row[0]] * np.array([-1.0, 1.0]), -reaches[:, None], reaches[:, None]))
+        between[[0, -1]] *= 2
+        values = _weighted(function, row, np.broadcast_to(between, (len(row), NODES)))
+        highest[row] = np.maximum(highest[row], values.max(axis=1))
+    return np.sort(np.concatenate([*parts, np.clip(cuts, -reaches[:, None], reaches[:, None])], axis=1), axis=1)
 
 
 def _open(whole: np.ndarray, parts: np.ndarray, most: np.ndarray, enough: float) -> np.ndarray:

@@ -214,7 +214,7 @@ def _log_function(beliefs: Beliefs, involved: list[int], component: int) -> LogF
             chosen = np.pad(rows[part], (0, size - count))
             given = np.pad(np.moveaxis(normals[part], 1, 0), ((0, 0), (0, size - count), (0, 0)))
             compute = beliefs.part(chosen).compile(("cells", component), at)
-            values = compute(jnp.asarray(given, beliefs.marginals.mean.dtype))
+            values = compute(given.astype(beliefs.marginals.mean.dtype))
             found[part] = np.asarray(values)[:, :count].T
         return found
 
