@@ -116,7 +116,7 @@ VISITED = 5.0
 ASSESSED = 1_000
 """Rows of which the bound is taken at a time at the end."""
 
-RISING, FEWEST, LAST_FIFTHS = 3.0, 3, ((0.6, 0.8), (0.8, 1.0))
+RISING, FEWEST, LAST_FIFTHS = 3.0, 4, ((0.6, 0.8), (0.8, 1.0))
 """Standard errors that the bound rises by in the end without a note, steps that tell, and what is compared."""
 
 UNKNOWN = 10.0
