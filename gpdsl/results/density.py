@@ -318,7 +318,7 @@ def _warn_of_error(errors: Float[np.ndarray, "rows"], why: str) -> None:
             f"log densities of {plural(unsure, 'row')} are known to {np.max(errors):.2g} nats at worst, "
             f"above {UNSURE:g}: {why}; judge those by `prediction.quantile` or `probability`",
             GpdslWarning,
-            stacklevel=8,
+            stacklevel=9,
         )
 
 

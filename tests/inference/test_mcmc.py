@@ -34,7 +34,7 @@ def data() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def fit(data: dict[str, np.ndarray]) -> gpdsl.Fit:
-    return gpdsl.compile(NORMAL).fit(data, engine="mcmc", chains=2, draws=250, warm_up=100)
+    return gpdsl.compile(NORMAL).fit(data, engine="mcmc", chains=2, draws=400, warm_up=150)
 
 
 def test_latents_integrate_out_and_parameters_have_the_moments_of_a_grid(
@@ -46,7 +46,7 @@ def test_latents_integrate_out_and_parameters_have_the_moments_of_a_grid(
         mean, sd = grid.moments(np.exp(grid.points[:, place]))
         assert abs(settings.mean(name) - mean) < 3.5 * sd / np.sqrt(settings.effective)
         assert abs(settings.sd(name) / sd - 1) < 0.25
-        assert settings.chains[name].shape == (2, 250)
+        assert settings.chains[name].shape == (2, 400)
     prediction, mean = fit.predict({"x": AT}), grid.weights @ grid.means
     sd = np.sqrt(grid.weights @ (grid.variances + (grid.means - mean) ** 2))
     np.testing.assert_allclose(prediction.mean("f"), mean, atol=0.15 * sd.max())
@@ -57,7 +57,7 @@ def test_other_data_take_the_programs_of_an_earlier_fit(
     fit: gpdsl.Fit, data: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None is traced again, and the draws are those of these data."""
-    options = {"engine": "mcmc", "chains": 2, "draws": 250, "warm_up": 100}
+    options = {"engine": "mcmc", "chains": 2, "draws": 400, "warm_up": 150}
     monkeypatch.setattr("gpdsl.inference.mcmc.chains.adapted", lambda *_: pytest.fail("traced again"))
     monkeypatch.setattr("gpdsl.inference.mcmc.chains.statistics_of", lambda *_: pytest.fail("traced again"))
     other = gpdsl.compile(NORMAL).fit({"x": data["x"][::-1], "y": 2 * data["y"]}, seed=0, **options)
@@ -90,7 +90,7 @@ def test_a_tree_has_the_chains(fit: gpdsl.Fit, data: dict[str, np.ndarray]) -> N
     pytest.importorskip("xarray")
     settings, all_of_them = fit.settings, fit.to_datatree()
     assert settings is not None and set(all_of_them["sample_stats"]) == set(STATISTICS)
-    assert all_of_them["posterior"].sizes == all_of_them["sample_stats"].sizes == {"chain": 2, "draw": 250}
+    assert all_of_them["posterior"].sizes == all_of_them["sample_stats"].sizes == {"chain": 2, "draw": 400}
     np.testing.assert_array_equal(all_of_them["posterior"]["ell"], settings.chains["ell"])
     statistics = all_of_them["sample_stats"]
     assert statistics["diverging"].dtype == bool
@@ -99,9 +99,9 @@ def test_a_tree_has_the_chains(fit: gpdsl.Fit, data: dict[str, np.ndarray]) -> N
     np.testing.assert_array_less(statistics["n_steps"], 2 ** (statistics["tree_depth"] + 1))
     tree = few(fit).to_datatree(data)
     assert tree["posterior"]["f"].sizes == {"chain": 2, "draw": 2, "row": 18}
-    np.testing.assert_array_equal(tree["posterior"]["draw"], [0, 249])
+    np.testing.assert_array_equal(tree["posterior"]["draw"], [0, 399])
     for group, name in (("posterior", "sigma"), ("sample_stats", "lp")):
-        np.testing.assert_array_equal(tree[group][name], all_of_them[group][name][:, [0, 249]])
+        np.testing.assert_array_equal(tree[group][name], all_of_them[group][name][:, [0, 399]])
     said = stats.norm.logpdf(data["y"], tree["posterior"]["f"], tree["posterior"]["sigma"].values[..., None])
     np.testing.assert_allclose(tree["log_likelihood"]["y"], said, rtol=1e-9)
 
@@ -141,7 +141,7 @@ def test_arviz_reads_the_tree(tmp_path: Path) -> None:
 def test_a_saved_fit_says_the_same(fit: gpdsl.Fit, tmp_path: Path) -> None:
     fit.save(tmp_path / "a.gpfit")
     loaded = gpdsl.load_fit(tmp_path / "a.gpfit")
-    assert loaded.summary() == fit.summary() and "chains      2 chains of 250 draws: R-hat" in fit.summary()
+    assert loaded.summary() == fit.summary() and "chains      2 chains of 400 draws: R-hat" in fit.summary()
     np.testing.assert_array_equal(loaded.predict({"x": AT}).mean("y"), fit.predict({"x": AT}).mean("y"))
 
 
