@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from coverage import CoverageData
+import pytest
 
 from tests import selection
 
 
 def test_what_a_module_shares_is_of_all_its_tests_and_its_time_of_a_lone_one(tmp_path: Path) -> None:
-    data = CoverageData(str(tmp_path / "gw0.db"))
+    coverage = pytest.importorskip("coverage", reason="coverage is installed by `make slow-cases`")
+    data = coverage.CoverageData(str(tmp_path / "gw0.db"))
     for name, lines in {"": [1], "a": [2], "b": [3], "fit": [4], "lone": [5]}.items():
         data.set_context(name)
         data.add_lines({"/gpdsl/bound.py": lines})
