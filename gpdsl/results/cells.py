@@ -1,6 +1,7 @@
-"""Logarithms of integrals over one or two standard normals, in cells that are halved until the halves say the same.
+"""Logarithms of integrals over standard normals, in cells that are halved until they agree, or around modes.
 
-Unlike a rule around a mode this finds several narrow peaks, and takes jumps and bends at the ends of cells.
+Unlike a rule around a mode, cells over one or two normals find several narrow peaks, and take jumps and bends at their
+ends.
 """
 
 from __future__ import annotations
@@ -194,23 +195,24 @@ def around_mode(row: RowFunction, start: Array) -> Float[Array, "2 rows"]:
 def _mode(function: RowFunction, start: Array) -> tuple[Array, Array]:
     """Mode of function(z) + log N(z; 0, I) by damped Newton steps, and the curvature's standard deviation."""
 
-    def target(z: Array) -> Array:
-        return function(z) - 0.5 * jnp.sum(z**2, axis=1)
-
     def slope_and_curvature(z: Array) -> tuple[Array, Array]:
         _, slope, hessian = gradients(function, z)
         return slope - z, 1.0 + jnp.maximum(-jnp.diagonal(hessian, axis1=1, axis2=2), 0.0)
 
     def step(_: int, z: Array) -> Array:
         slope, curvature = slope_and_curvature(z)
-        return _uphill(target, z, slope / curvature)
+        return _uphill(function, z, slope / curvature)
 
     mode = jax.lax.fori_loop(0, NEWTON_STEPS, step, start)
     return mode, 1.0 / jnp.sqrt(slope_and_curvature(mode)[1])
 
 
-def _uphill(target: RowFunction, z: Array, along: Array) -> Float[Array, "rows J"]:
-    """The best of several steps in a direction, each a quarter of the one before; none where all lead down."""
+def _uphill(function: RowFunction, z: Array, along: Array) -> Float[Array, "rows J"]:
+    """The best of several steps for function(z) + log N(z; 0, I), each a quarter of the one before."""
+
+    def target(at: Array) -> Array:
+        return function(at) - 0.5 * jnp.sum(at**2, axis=1)
+
     best, here = z, target(z)
     for scale in STEP_LENGTHS:
         trial = z + scale * along
@@ -227,14 +229,11 @@ def _highest(function: RowFunction, start: Array) -> tuple[Float[Array, "rows J"
         values, vectors = jnp.linalg.eigh(jnp.eye(start.shape[1]) - jnp.nan_to_num(hessian))
         return jnp.maximum(jnp.abs(values), FLATTEST), vectors
 
-    def target(z: Array) -> Array:
-        return function(z) - 0.5 * jnp.sum(z**2, axis=1)
-
     def step(_: int, z: Array) -> Array:
         slope, hessian = gradients(function, z)[1:]
         values, vectors = curvature(hessian)
         along = jnp.einsum("nij,nj,nkj,nk->ni", vectors, 1.0 / values, vectors, slope - z)
-        return _uphill(target, z, along)
+        return _uphill(function, z, along)
 
     mode = jax.lax.fori_loop(0, NEWTON_STEPS // 2, step, start)
     values, vectors = curvature(gradients(function, mode)[2])

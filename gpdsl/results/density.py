@@ -80,7 +80,7 @@ AGREE = 1e-7
 """Nats to which two rules have to agree; cells serve rows where they do not."""
 
 AGREE_OF_MANY = 0.01
-"""Nats to which rules have to agree of one of many draws, over which errors average out; samples also else."""
+"""Nats to which rules have to agree of one of many draws, over which errors average out; and how well samples do."""
 
 MOST_LATENTS = 16
 """Of which samples are drawn around modes: each takes the curvature along all of them."""
