@@ -47,6 +47,7 @@ def test_spread_normals_are_normal_in_opposite_pairs_one_from_every_share() -> N
     assert abs(np.corrcoef(found[:3].reshape(-1, 2).T)[0, 1]) < 4 / np.sqrt(6000)
 
 
+@pytest.mark.slow
 def test_two_layers_of_few_rows_begin_near_one_and_settle_far_above(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "SETTLING", 360)
     data = step(60)

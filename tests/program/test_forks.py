@@ -21,9 +21,10 @@ import gpdsl
 warnings.simplefilter("ignore")  # of JAX about the fork
 model = gpdsl.compile(sys.argv[2])
 data = {"x": np.linspace(0, 1, 8), "y": np.linspace(0, 1, 8)}
-fit = model.fit(data) if sys.argv[1] == "after" else None
+asked = {"steps": 1, "diagnose": "no"}
+fit = model.fit(data, **asked) if sys.argv[1] == "after" else None
 if os.fork() == 0:
-    for work in (lambda: model.fit(data), lambda: fit.predict(data)):
+    for work in (lambda: model.fit(data, **asked), lambda: fit.predict(data)):
         try:
             work()
             print("done", flush=True)

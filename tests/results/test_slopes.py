@@ -62,7 +62,8 @@ def test_places_are_where_bisection_finds_them(name: str, nodes: int, width: flo
         found = whole.quantile(p)
         for place in range(4):
             one = {each: leaf[:, 0, place] for each, leaf in law.arguments.items()}
-            share = lambda y, one=one: float(whole.smooth.weights @ REFERENCES[name](one).cdf(y)) - p  # noqa: B023, E731
+            cdf = REFERENCES[name](one).cdf
+            share = lambda y, cdf=cdf: float(whole.smooth.weights @ cdf(y)) - p  # noqa: B023, E731
             expected = optimize.brentq(share, -500, 500, xtol=1e-14, rtol=1e-14)
             assert abs(share(found[place])) <= 1e-11
             assert found[place] == pytest.approx(expected, abs=1e-11)
