@@ -12,6 +12,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.layered import joint
+from tests.inference.problems import unlearnt
 
 SKIPS = """
 index q in 1..2
@@ -32,7 +33,7 @@ def fit() -> gpdsl.Fit:
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, 40)
     data = {"x": x, "y": np.where(x > 0.2, 1.0, -1.0) + 0.1 * rng.standard_normal(40)}
-    return gpdsl.compile(SKIPS).fit(data, inducing=8, steps=60, progress=False)
+    return unlearnt(SKIPS, data, inducing=8)
 
 
 NEW = {"x": np.array([-3.0, 0.1, 0.1001, 0.6, 4.0])}

@@ -19,7 +19,7 @@ from gpdsl.inference.warm import _moments, carry
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY
-from tests.inference.problems import problem_of
+from tests.inference.problems import problem_of, unlearnt
 from tests.inference.test_exact import Case
 
 
@@ -116,7 +116,7 @@ def test_row_variables_are_carried_with_their_rows() -> None:
 
 def test_starts_that_make_no_sense_are_refused(counts: Case) -> None:
     model, data = counts
-    first = model.fit(data, inducing=4, steps=2)
+    first = unlearnt(model, data, inducing=4)
     wide = gpdsl.compile(COUNTS.replace("x : real", "x : real[2]"))
     two = {"x": np.stack([data["x"], data["x"]], axis=1), "n": data["n"]}
     other = gpdsl.compile(COUNTS.replace("f(x)", "g(x)").replace("exp(f", "exp(g"))
@@ -134,7 +134,7 @@ def test_starts_that_make_no_sense_are_refused(counts: Case) -> None:
             continue
         with pytest.raises(GpdslError, match=re.escape(message)):
             again.fit(rows, start=first)
-    scalar = wide.fit(two, inducing=4, steps=1)
+    scalar = unlearnt(wide, two, inducing=4)
     with pytest.raises(GpdslError, match=re.escape("start: parameter `ell` has shape () there and (2,) here")):
         vector.fit(two, start=scalar)
 

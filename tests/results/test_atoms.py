@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 import gpdsl
 from gpdsl.errors import GpdslError
+from tests.inference.problems import unlearnt
 
 HEAD = "input x : real\nlatent f(x) ~ GP(0, RBF(1))\n"
 X = np.linspace(0.0, 3.0, 12)
@@ -19,7 +20,7 @@ NEW = {"x": np.array([0.3, 1.5, 4.5])}
 
 def fit(text: str, y: Any) -> gpdsl.Fit:
     """A fit without parameters."""
-    return gpdsl.compile(HEAD + text).fit({"x": X, "y": y}, progress=False)
+    return unlearnt(HEAD + text, {"x": X, "y": y})
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -28,7 +29,7 @@ def test_censored_values_have_a_probability_of_their_own_at_the_bounds(dtype: st
         np.clip(2.0 * np.sin(X), -0.4, 0.7),
         "output y : real\ny ~ Censored(Normal(f, 0.3), lower = -0.4, upper = 0.7)",
     )
-    found = gpdsl.compile(HEAD + text).fit({"x": X, "y": y}, dtype=dtype, progress=False)
+    found = unlearnt(HEAD + text, {"x": X, "y": y}, dtype=dtype)
     prediction = found.predict(NEW)
     below = norm(prediction.mean("f"), np.sqrt(prediction.variance("f") + 0.09))
     least, most = below.cdf(-0.4), below.sf(0.7)

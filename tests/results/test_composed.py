@@ -14,6 +14,7 @@ from gpdsl.language import compile_text
 from gpdsl.program.cache import precision
 from gpdsl.program.program import make_program, make_rows
 from gpdsl.results.fitting import prepare
+from tests.inference.problems import unlearnt
 
 ROWS = 40
 X = np.linspace(-3, 3, ROWS)
@@ -27,7 +28,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 def fitted(text: str, y: np.ndarray, **more: Any) -> gpdsl.Fit:
-    return gpdsl.compile(text).fit({"x": X, "y": y, **more})
+    return unlearnt(text, {"x": X, "y": y, **more})
 
 
 def grid(prediction: gpdsl.Prediction) -> tuple[np.ndarray, np.ndarray]:
@@ -255,7 +256,7 @@ def test_bounds_simplexes_and_priors_are_learnt_and_kept(rng: np.random.Generato
         + "param wide : positive = 4 fixed\ny ~ Mixture(w, Normal(f, s), Normal(0, wide))\n"
     )
     y = np.where(rng.random(ROWS) < 0.75, np.sin(X) + 0.2 * rng.normal(size=ROWS), 4 * rng.normal(size=ROWS))
-    fit = fitted(text, y)
+    fit = gpdsl.compile(text).fit({"x": X, "y": y})
     assert fit.parameters["w"].sum() == pytest.approx(1.0)
     assert 0.5 < fit.parameters["w"][0] < 0.95
     assert 0.05 < fit.parameters["s"] < 2.0

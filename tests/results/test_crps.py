@@ -13,6 +13,7 @@ from scipy.special import expit
 
 import gpdsl
 from gpdsl.results.scored import _numbered, _of_draws, _size
+from tests.inference.problems import unlearnt
 
 HEAD = "input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF(1))\n"
 X = np.linspace(0, 4, 15)
@@ -22,7 +23,7 @@ UNIT = np.array([0.1, 0.9, 0.5])
 
 
 def fitted(kind: str, lines: str, y: np.ndarray, **options: Any) -> gpdsl.Prediction:
-    return gpdsl.compile(HEAD.format(kind=kind) + lines).fit({"x": X, "y": y}, **options).predict({"x": NEW})
+    return unlearnt(HEAD.format(kind=kind) + lines, {"x": X, "y": y}, **options).predict({"x": NEW})
 
 
 def integral(cdf: Any, y: float) -> float:
@@ -48,7 +49,7 @@ def test_of_normal_outputs_it_is_the_integral(options: dict[str, Any]) -> None:
 def test_of_counts_it_is_the_sum_few_or_many(offset: int) -> None:
     """Between two edges up to four numbers one by one, more by quadrature; rows of both kinds are scored together."""
     n = np.round(np.exp(offset) * (np.arange(15) % 3))
-    found = fitted("count", f"y ~ Poisson(exp(f + {offset}))\n", n, steps=20)
+    found = fitted("count", f"y ~ Poisson(exp(f + {offset}))\n", n, spread=0.1)
     y, levels = np.round(np.exp(offset) * np.array([2.0, 0.0, 4.0])), np.arange(60 if offset == 0 else 8000)
     rule = np.linspace(-6, 6, 241)
     weights = np.exp(-0.5 * rule**2) / np.sum(np.exp(-0.5 * rule**2))
@@ -71,7 +72,7 @@ def test_of_counts_it_is_the_sum_few_or_many(offset: int) -> None:
 )
 def test_of_others_it_is_the_integral_too(kind: str, law: str, at: Any, y: np.ndarray) -> None:
     seen = {"real": np.sin(X), "positive": np.exp(np.sin(X)), "unit": expit(np.sin(X))}[kind]
-    found = fitted(kind, f"y ~ {law}\n", seen, steps=20)
+    found = fitted(kind, f"y ~ {law}\n", seen)
     rule = np.linspace(-6, 6, 61)
     weights = np.exp(-0.5 * rule**2) / np.sum(np.exp(-0.5 * rule**2))
     for row in range(3):

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import gpdsl
+from tests.inference.problems import unlearnt
 
 pytest.importorskip("xarray")
 
@@ -60,7 +61,7 @@ def test_levels_are_numbers_from_one() -> None:
 
 
 def test_a_prediction_is_a_dataset() -> None:
-    fit = gpdsl.compile(MODEL).fit({"x": X, "y": X}, steps=3)
+    fit = unlearnt(MODEL, {"x": X, "y": X})
     frame = pd.DataFrame({"x1": X[:5, 0], "x2": X[:5, 1]}, index=pd.date_range("2024-01-01", periods=5))
     prediction = fit.predict(frame)
     found = prediction.to_xarray(quantiles=[0.1, 0.5, 0.9])
@@ -81,7 +82,7 @@ def test_levels_and_times_name_the_axes_of_a_dataset() -> None:
     k ~ Categorical(logits = f)
     """
     days = np.arange("2024-01-01", "2024-01-09", dtype="M8[D]")
-    prediction = gpdsl.compile(text).fit({"t": days, "k": ["low", "high"] * 4}, steps=2).predict({"t": days[:3]})
+    prediction = unlearnt(text, {"t": days, "k": ["low", "high"] * 4}).predict({"t": days[:3]})
     found = prediction.to_xarray()
     np.testing.assert_array_equal(found["k_p"].sel(c="high"), prediction.mean("k")[:, 1])
     np.testing.assert_array_equal(found["t"], days[:3])

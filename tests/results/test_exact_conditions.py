@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from tests.inference.problems import unlearnt
 
 TEXT = """
 index c in {"barolo", "grignolino"}
@@ -28,7 +29,7 @@ WORDS = np.where(np.sin(X) > 0, "yes", "no")
 def prediction() -> gpdsl.Prediction:
     kind = np.where(np.sin(X) > 0, "barolo", "grignolino")
     data = {"x": X, "k": np.round(np.exp(np.sin(X))), "b": WORDS, "kind": kind}
-    return gpdsl.compile(TEXT).fit(data, seed=0).predict({"x": [1.0, 4.0]})
+    return unlearnt(TEXT, data).predict({"x": [1.0, 4.0]})
 
 
 def exactly(prediction: gpdsl.Prediction, condition: str) -> np.ndarray:

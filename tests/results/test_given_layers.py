@@ -13,6 +13,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.program.cache import precision
 from gpdsl.results import given_layers as module
+from tests.inference.problems import unlearnt
 
 Array = np.ndarray
 
@@ -121,14 +122,15 @@ def test_passes_are_conditioned_and_weighed() -> None:
 
 
 def test_draws_and_totals_are_of_new_rows_alone() -> None:
-    found = fitted().predict({"x": NEW}, given=KNOWN)
+    fit = unlearnt(TEXT, data(), inducing=8)
+    found = fit.predict({"x": NEW}, given=KNOWN)
     f = found.draws("f", 4000)
     assert f.shape == (4000, 2) and found.draws("y", 5).shape == (5, 2)
     np.testing.assert_allclose(f.mean(axis=0), found.mean("f"), atol=0.03)
     np.testing.assert_allclose(np.cov(f.T), found.covariance("f"), atol=0.02)
     h = found.draws("h", 4000)  # with the same seed it belongs to f
     np.testing.assert_allclose(np.var(h, axis=0), found.variance("h"), rtol=0.1)
-    known = passes(fitted())
+    known = passes(fit)
     weights, mean, _ = given_normal(known["f"], known["cov"], 0.3)
     below = known["h"][:, 2:]
     expected = (weights[:, None] * (below - weights @ below)).T @ mean
@@ -240,7 +242,7 @@ def test_counts_weigh_passes_by_their_bounds() -> None:
 def test_what_next_to_no_pass_explains_is_refused() -> None:
     many = np.linspace(2.2, 9.0, 15)
     with pytest.raises(gpdsl.GpdslError, match="given: of .* passes through the layers .* that count.*start=fit"):
-        fitted().predict({"x": NEW}, given={"x": many, "y": 3 * np.sin(9 * many)})
+        unlearnt(TEXT, data(), inducing=8).predict({"x": NEW}, given={"x": many, "y": 3 * np.sin(9 * many)})
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from gpdsl.errors import Damaged
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.persistence import header_of
 from gpdsl.results.verification import check_sizes
+from tests.inference.problems import unlearnt
 
 X = np.linspace(0, 6, 24)
 SIDE = np.sin(2 * X) > 0
@@ -352,13 +353,13 @@ def test_pieces_of_a_column_that_contradict_each_other_are_refused() -> None:
 
 def test_a_word_is_above_others_only_where_they_have_an_order() -> None:
     words = np.asarray(["mid", "high", "low"])[[0, 1, 2] * 8]
-    unordered = fitted(FREE, words).predict(NEW)
+    unordered = unlearnt(FREE, {"x": X, "y": words}).predict(NEW)
     share = unordered.mean("y")[:, unordered.levels("y").index("low")]
     np.testing.assert_allclose(unordered.probability('y == "low"'), share, rtol=1e-9)
     for condition in ('y < "low"', '"low" >= y'):
         with pytest.raises(GpdslError, match="nothing says in which order the levels high, low, mid of `y` stand"):
             unordered.probability(condition)
-    ordered = fitted(FREE.replace("1..K", '{"low", "mid", "high"}'), words).predict(NEW)
+    ordered = unlearnt(FREE.replace("1..K", '{"low", "mid", "high"}'), {"x": X, "y": words}).predict(NEW)
     np.testing.assert_allclose(ordered.probability('y < "mid"'), ordered.mean("y")[:, 0], rtol=1e-9)
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.results.scored import among_draws, places_drawn
+from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(0)
 ROWS = 48
@@ -59,7 +60,7 @@ KINDS_DATA = {"x": PLACES, "y": np.array(["low", "mid", "high"])[np.digitize(PLA
 
 @pytest.fixture(scope="module")
 def sites() -> gpdsl.Fit:
-    return SITES.fit(AT_SITES, inducing=8, steps=4)
+    return unlearnt(SITES, AT_SITES, inducing=8)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,8 @@ def test_shares_of_draws_are_uniform_where_the_model_is_right(sites: gpdsl.Fit) 
     assert stats.kstest(low + RNG.random(len(low)) * (high - low), "uniform").pvalue > 0.01
 
 
-def test_residuals_calibration_and_counts(sites: gpdsl.Fit) -> None:
+def test_residuals_calibration_and_counts() -> None:
+    sites = SITES.fit(AT_SITES, inducing=8, steps=4)
     left, right, *_ = sites.plot(AT_SITES, kind="residuals").axes
     drawn = left.lines[0].get_ydata()
     np.testing.assert_allclose(np.sort(drawn), right.lines[0].get_ydata())
@@ -224,7 +226,7 @@ def test_of_many_rows_a_part_is_drawn(sites: gpdsl.Fit, monkeypatch: pytest.Monk
 def test_rows_are_where_their_variables_put_them() -> None:
     rng = np.random.default_rng(0)
     data = {"y": rng.normal(size=(9, 1)) * [1.0, -1.0] + 0.1 * rng.normal(size=(9, 2))}
-    fit = gpdsl.zoo("latent_variable").fit(data, steps=3)
+    fit = unlearnt(gpdsl.zoo("latent_variable"), data)
     (panel,) = fit.plot(data).axes
     found = fit.row_variables(data)["w"].mean
     np.testing.assert_allclose(np.stack(panel.lines[0].get_data(), axis=1), found)
@@ -237,7 +239,7 @@ def test_rows_are_where_their_variables_put_them() -> None:
 def test_one_variable_of_rows_stands_above_them() -> None:
     text = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
     data = {"x": np.arange(5.0), "y": np.sin(np.arange(5.0))}
-    fit = gpdsl.compile(text).fit(data, steps=3)
+    fit = unlearnt(text, data)
     (panel,) = fit.plot(fit.bind(data, None, outputs=False), kind="embedding").axes  # as a command has the rows
     np.testing.assert_allclose(panel.lines[0].get_ydata(), fit.row_variables(data)["w"].mean)
     with pytest.raises(gpdsl.GpdslError, match="pass the data"):

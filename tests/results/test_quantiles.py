@@ -14,6 +14,7 @@ import gpdsl
 from gpdsl.results import conditional
 from gpdsl.results.averaged import Averaged
 from gpdsl.results.quantiles import invert, weighted_quantile
+from tests.inference.problems import unlearnt
 
 X = np.linspace(0, 4, 12)
 ROWS = {"x": np.array([1.3, 6.0])}
@@ -157,7 +158,7 @@ def test_narrow_laws_under_a_wide_latent(law: str, cdf: Callable[..., np.ndarray
     """As many nodes as it takes: with those of wide laws quantiles stand on a staircase, 6e-4 off."""
     text = f"input x : real\noutput y : real\nlatent f(x) ~ GP(0, 10 * RBF(1))\ny ~ {law}\n"
     data = {"x": np.linspace(0.0, 1.0, 3), "y": np.array([0.5, 1.0, 0.7])}
-    prediction = gpdsl.compile(text).fit(data, steps=5, progress=False).predict({"x": [3.0]})
+    prediction = unlearnt(text, data).predict({"x": [3.0]})
     z = np.linspace(-9.0, 9.0, 200_001)
     f = prediction.mean("f") + np.sqrt(prediction.variance("f")) * z
     weights = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
@@ -178,7 +179,7 @@ y ~ Normal(0.3 + 2 * f, exp(g))
 def test_a_latent_that_is_linear_in_the_mean_is_averaged_over_exactly(posterior: str) -> None:
     x = np.linspace(0.0, 4.0, 12)
     y = np.sin(2 * x) + 0.3 * x * np.cos(9 * x)
-    fit = gpdsl.compile(SPREADING).fit({"x": x, "y": y}, posterior=posterior, steps=15, seed=0, progress=False)
+    fit = unlearnt(SPREADING, {"x": x, "y": y}, posterior=posterior)
     prediction = fit.predict({"x": [0.7, 2.5, 6.0]})
     q = prediction.beliefs.marginals
     z, w = np.polynomial.hermite_e.hermegauss(150)

@@ -23,7 +23,7 @@ from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.kept import forget
 from gpdsl.results import density, expectation as ex, integrals, nodes
 from gpdsl.results.integrals import polynomial_mean
-from tests.inference.problems import problem_of
+from tests.inference.problems import problem_of, unlearnt
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -262,7 +262,7 @@ def test_coupled_latents_in_blocks_of_rows_are_those_of_all_rows(monkeypatch: py
     latents = "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(1, 2 * RBF(2))\n"
     text = f"input x : real\ninput z : real\noutput y : real\n{latents}y ~ Normal(f * g + f(z), 0.3)\n"
     x = np.linspace(0, 3, 14)
-    fit = gpdsl.compile(text).fit({"x": x, "z": x**2, "y": np.sin(x)}, steps=4, posterior="coupled")
+    fit = unlearnt(text, {"x": x, "z": x**2, "y": np.sin(x)}, posterior="coupled")
     found, new = [], {"x": np.linspace(-1, 4, 128), "z": np.cos(np.arange(128))}
     for size in (32, 48, 1 << 20):
         monkeypatch.setattr(coupled, "ROWS_AT_ONCE", size)
@@ -329,7 +329,7 @@ def test_passes_from_few_are_those_of_all(text: str, every: list[bool], monkeypa
 
 def test_passes_that_differ_in_more_than_a_number_are_all_computed() -> None:
     """Of a latent of another latent, or of two row variables, no polynomial in one number is asked for."""
-    program = fitted(LAYERS).program
+    program = unlearnt(LAYERS, {"x": np.linspace(0.0, 2.0, 12), "y": np.zeros(12)}).program
     layers = predictive.Predicted(program, program.sharp)
     columns = {name: predictive.column_of(layers, group) for group in program.groups for name in group.names}
     assert columns["w"] is None

@@ -20,6 +20,7 @@ from gpdsl.program.program import make_program
 from gpdsl.program.starts import unit_factors
 from gpdsl.results.persistence import checksum
 from gpdsl.results.serving import offered
+from tests.inference.problems import unlearnt
 
 EXACT = """model exact
 input x : real
@@ -123,7 +124,7 @@ LEFT = {
 def test_densities_have_the_moments_that_are_predicted(name: str) -> None:
     """Integrated over a grid of outputs: one, the mean and the variance."""
     text = EXACT.replace("y ~ Normal(f, s)", LEFT[name])
-    fit = gpdsl.compile(text).fit(DATA, standardise=True, steps=3, init={"s": 0.1, "ell": 0.4})
+    fit = unlearnt(text, DATA, standardise=True, init={"s": 0.1, "ell": 0.4})
     centre, spread = float(fit.predict({"x": [1020.0]}).mean("y")[0]), float(Y.std())
     grid = centre + spread * np.sinh(np.linspace(-6, 6, 4001))
     density = np.exp(fit.log_predictive_density({"x": np.full(grid.shape, 1020.0), "y": grid}))
@@ -432,9 +433,8 @@ def test_the_location_of_a_vector_has_the_units_of_its_elements() -> None:
     x = np.linspace(-1.5, 1.5, 9)
     x = (x - x.mean()) / x.std()
     y = np.stack([300 + 50 * np.sin(x), -7 + 2 * np.cos(x)], axis=1)
-    model, how = gpdsl.compile(text), {"steps": 5, "diagnose": "no"}
-    told = model.fit({"x": x, "y": y}, standardise=["y"], **how).predict({"x": x})
-    own = model.fit({"x": x, "y": (y - y.mean(axis=0)) / y.std(axis=0)}, **how).predict({"x": x})
+    told = unlearnt(text, {"x": x, "y": y}, standardise=["y"]).predict({"x": x})
+    own = unlearnt(text, {"x": x, "y": (y - y.mean(axis=0)) / y.std(axis=0)}).predict({"x": x})
     for name in ("y", "f", "same"):
         np.testing.assert_allclose(told.mean(name), y.mean(axis=0) + y.std(axis=0) * own.mean(name), rtol=1e-9)
         np.testing.assert_allclose(told.sd(name), y.std(axis=0) * own.sd(name), rtol=1e-9)
