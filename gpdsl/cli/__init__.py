@@ -40,6 +40,8 @@ COMMANDS = {
 """What every command is for. Its module is loaded where it is asked for."""
 
 DONE, MISTAKE = 0, 1
+READ, WRITTEN = ("model", "fit", "data", "inputs"), ("out", "truth", "plot")
+"""Arguments that name files."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,6 +64,7 @@ def _run(argv: Sequence[str] | None) -> int:
                 _refuse(arguments.parser, rest)
         except SystemExit as stop:  # argparse has printed the usage, or the help
             return stop.code if isinstance(stop.code, int) else 2
+        _keep_what_is_read(arguments)
         code: int = arguments.run(arguments)
         if sys.stdout is not None:  # as in `>&-`
             sys.stdout.flush()
@@ -80,6 +83,17 @@ def _run(argv: Sequence[str] | None) -> int:
         print_error(GpdslError(f"{error.filename or 'what is printed cannot be written'}: {error.strerror or error}"))
         return MISTAKE
     return code
+
+
+def _keep_what_is_read(arguments: argparse.Namespace) -> None:
+    """Raise GpdslError where a file that is to be written is one that the command reads, or writes otherwise."""
+    given = {name: getattr(arguments, name, None) for name in (*READ, *WRITTEN)}
+    paths = {name: os.path.realpath(path) for name, path in given.items() if path}
+    for name in WRITTEN:
+        other = next((each for each in paths if each != name and paths[each] == paths.get(name)), None)
+        if other is not None:
+            which = f"--{other}" if other in ("data", "inputs", *WRITTEN) else other
+            raise GpdslError(f"--{name} {given[name]}: that is the file of {which}, which would be lost: name another")
 
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:

@@ -26,6 +26,9 @@ SAVE_AGAIN = (
 )
 ZERO_BYTE = "it is damaged: write it again, or drop these bytes: tr -d '\\000' < OLD.csv > NEW.csv"
 """What to do about text that is none."""
+OPEN_QUOTE = "a double quote opens a field here that none closes before the end of the file"
+CLOSE_IT = 'close it; one within a field is written twice, as in "a 5"" pipe"'
+"""A quote that would take all later rows into its field."""
 
 
 @dataclass(frozen=True)

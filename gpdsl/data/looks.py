@@ -172,8 +172,7 @@ def _moment(text: str) -> datetime | None:
 def _not_words(texts: Sequence[str]) -> str:
     """What texts are instead, with how it is written; nothing of words."""
     if all(map(YEAR_LAST.fullmatch, texts)):
-        doubt = "have the day first" if _day_first(texts) else "do not say which number is the month"
-        return f"its dates, such as {texts[0]}, {doubt}: write them as 2024-01-05"
+        return f"its dates, such as {texts[0]}, {_day_order(texts)}: write them as 2024-01-05"
     if all(map(NAMED_MONTH.search, texts)):
         return f"its dates, such as {texts[0]}, have names of months: write them as 2024-01-05"
     return ""
@@ -207,10 +206,13 @@ def _undressed(text: str) -> str:
     return next(iter(readings(SIGNS.sub("", text)).values()), text)
 
 
-def _day_first(texts: Sequence[str]) -> bool:
-    """Whether some first number of dates is no month, and no second one tells otherwise."""
+def _day_order(texts: Sequence[str]) -> str:
+    """Which number of dates is no month, where one alone is at times above 12."""
     parts = [[int(each) for each in re.split("[/.-]", text)[:2]] for text in texts]
-    return any(first > 12 for first, _ in parts) and all(second <= 12 for _, second in parts)
+    above = any(first > 12 for first, _ in parts), any(second > 12 for _, second in parts)
+    return {(True, False): "have the day first", (False, True): "have the month first"}.get(
+        above, "do not say which number is the month"
+    )
 
 
 def _by_name(column: str, values: np.ndarray) -> Look | None:

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ MARKS = ("\udcff\udcfe", "\udcfe\udcff")
 SEPARATORS = (",", "\t", ";", "|")
 BLANK = " "
 """Divides columns, however many there are, where nothing else does."""
+END = "\udc00"
+"""A last line of no file: a field that holds it was never closed."""
 SAID = re.compile(r'"?sep=(.)"?\s*', re.I)
 """A first line of spreadsheets that says what divides the columns."""
 Marks = tuple[str, str]
@@ -58,13 +61,16 @@ def read_csv(path: Path) -> Table:
             separator = said[1] if said else _separator(first, second)
             file.seek(0)
             above = bool(said and file.readline())
-            reader = csv.reader(
-                map(str.strip, file) if separator == BLANK else file, delimiter=separator, skipinitialspace=True
-            )
+            text = chain(map(str.strip, file) if separator == BLANK else file, [END])
+            reader = csv.reader(text, delimiter=separator, skipinitialspace=True)
             records: list[list[str]] = []
             lines = []
+            begins = above + 1
             for record in reader:
-                if record:
+                if record and record[-1].endswith(END):
+                    if record != [END]:
+                        raise DataError(wrong.Unreadable(wrong.OPEN_QUOTE, wrong.CLOSE_IT), source=f"{source}:{begins}")
+                elif record:
                     if any("\0" in field for field in record):
                         zero = f"row {len(records)} has a byte of value zero, which no text has"
                         raise DataError(
@@ -72,6 +78,7 @@ def read_csv(path: Path) -> Table:
                         )
                     records.append(record)
                     lines.append(reader.line_num + above)
+                begins = reader.line_num + above + 1
     except (OSError, csv.Error) as problem:
         raise DataError(wrong.Unreadable(_reason(problem)), source=source) from problem
     if not records:

@@ -218,6 +218,8 @@ def format_of(text: str) -> str:
     first, point, second, year, rest = found.groups()
     order = ("%m", "%d") if int(second) > 12 >= int(first) else ("%d", "%m")
     clock = f"{rest[0]}{':'.join(('%H', '%M', '%S')[: rest.count(':') + 1])}" if rest else ""
+    if rest[-2:].lower() in ("am", "pm"):
+        clock = clock.replace("%H", "%I") + rest[len(rest[:-2].rstrip()) : -2] + "%p"
     return point.join((*order, "%Y" if len(year) > 2 else "%y")) + clock
 
 

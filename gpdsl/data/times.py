@@ -87,7 +87,9 @@ def _refuse(found: Found, absent: list[bool]) -> None:
         column, row, at = place_of(found, np.array(absent).reshape(found.values.shape))
         value = found.values[at]
         missing = value is None or value != value  # NaN is the one value that differs from itself
-        wrong = NotATime(column, row, shown(value), format_of(value) if isinstance(value, str) else "")
+        formats = [format_of(each) for each in found.values.ravel() if isinstance(each, str)]
+        form = isinstance(value, str) and format_of(value) and max(formats)  # `%m` first where one tells so
+        wrong = NotATime(column, row, shown(value), form or "")
         raise Wrong(NotFinite(column, row, "missing") if missing else wrong)
 
 

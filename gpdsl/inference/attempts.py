@@ -359,8 +359,9 @@ def _concluded(problem: Problem, tried: list[Attempt], nothing: str, drawn: bool
     best = _best(tried).result
     message, notes = best.message, list(best.notes)
     if len(tried) > 1:
-        ended = ", ".join(f"{problem.options.beta * each.result.elbo:.1f} from {each.start}" for each in tried)
-        message += f"; best of {len(tried)} starts ({ended})"
+        below = [round(problem.options.beta * (best.elbo - each.result.elbo), 1) + 0.0 for each in tried]
+        ended = ", ".join(f"{nats} from {each.start}" for nats, each in zip(below, tried, strict=True))
+        message += f"; best of {len(tried)} starts (nats below it: {ended})"
     if nothing:
         notes.append(nothing)
     draws = [each for each in tried if each.start.startswith("draw")]

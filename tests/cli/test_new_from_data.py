@@ -379,6 +379,8 @@ LATIN = b"day,x,farbe,y\n" + b"".join(ROW % (n, n * n, n) for n in range(1, 9))
         (b"gr\xf6\xdfe,y\n1,2\n2,5\n3,1\n", "it is not UTF-8 text"),
         (LATIN.decode("latin-1").encode("utf-16"), "iconv -f UTF-16 -t UTF-8 OLD.csv > NEW.csv"),
         (b"x,y\n1,2\n2,\0\0 3\n3,5\n", "d.csv:3: error[D120]: the file cannot be read: row 2 has a byte of value zero"),
+        (b'x,y\n1,2\n\n2,"3\n3,4\n', "d.csv:4: error[D120]: the file cannot be read: a double quote opens a field"),
+        (b"x,y\n02/13/2024,1\n01/04/2024,2\n", "such as 02/13/2024, have the month first"),
         (b"# by hand\nx,y\n1,2\n2,3\n", "names of the columns and has 1 field, but all others have 2"),
     ],
 )

@@ -148,6 +148,22 @@ def test_files_that_cannot_be_written_are_refused_before_the_fit(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["fit", "m.gpm", "--data", "d.csv", "--out", "./d.csv"], "--out ./d.csv: that is the file of --data"),
+        (["predict", "f", "--data", "d.csv", "--out", "f"], "--out f: that is the file of fit"),
+        (["simulate", "m.gpm", "--out", "a.csv", "--truth", "a.csv"], "--out a.csv: that is the file of --truth"),
+        (["latex", "m.gpm", "--out", "m.gpm"], "--out m.gpm: that is the file of model"),
+    ],
+)
+def test_what_a_command_reads_is_not_written_over(
+    line: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line) == 1
+    assert words in capsys.readouterr().err
+
+
 def test_a_folder_that_may_not_be_written_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(GpdslError, match="--out a.csv: nothing may be written to the folder"):

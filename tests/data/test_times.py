@@ -107,6 +107,15 @@ def test_whole_numbers_are_years_where_that_is_the_unit() -> None:
             bind(years, {"t": [1990, wrong], "y": [1, 2]})
 
 
+def test_dates_are_told_to_pandas_as_the_whole_column_has_them() -> None:
+    for texts, told in (
+        (["1/2/2024 9:05 pm", "1/13/2024 8:00 AM"], "%m/%d/%Y %I:%M %p"),
+        (["1.2.24", "2.2.24"], "%d.%m.%y"),
+    ):
+        with pytest.raises(DataError, match=f'row 1.*is no date or time\n.*format="{told}"'):
+            bind(models.timed("time(per = day)"), {"t": texts, "y": [1, 2]})
+
+
 def test_whole_numbers_that_spell_days() -> None:
     """As 20240229 does; every one of a column, so that no number is taken for a date that is none."""
     data = bind(models.timed("time(per = day)"), {"t": [20240227, 20240301], "y": [1, 2]})

@@ -202,7 +202,7 @@ def test_parameters_have_their_priors(sites: gpdsl.Fit) -> None:
         ({"kind": "fields"}, "this picture is of fields; the model has none"),
         ({"kind": "rootogram", "names": ["y"]}, "`y`: this picture is of outputs of type count; it has n"),
         ({"kind": "residuals", "data": {"t": [1.0], "site": [1]}}, "no value of `n`"),
-        ({"kind": "residuals", "data": None}, "pass data="),
+        ({"kind": "residuals", "data": None}, "--data FILE"),
     ],
 )
 def test_what_cannot_be_drawn_says_so(sites: gpdsl.Fit, options: dict[str, Any], words: str) -> None:

@@ -193,7 +193,7 @@ def test_it_says_what_the_diagnosis_doubts_and_how_much_was_checked() -> None:
 
 @pytest.mark.parametrize(
     ("message", "shown"),
-    [("converged; best of 2 starts (1.0 from the first start, 1.0 from draw 1)", 0), ("12 steps; no step gains", 1)],
+    [("converged; best of 2 starts (nats below it: 0.0 from the first start)", 0), ("12 steps; no step gains", 1)],
 )
 def test_one_of_several_starts_is_nothing_to_look_at(fit: gpdsl.Fit, message: str, shown: int) -> None:
     said = advice(replace(fit, message=message), None)

@@ -134,7 +134,7 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
 def part_of(seen: Seen) -> tuple[Seen, Prediction]:
     """Some rows of the data, and what is predicted of them."""
     if seen.data is None:
-        raise GpdslError("this picture compares predictions with observed values: pass data=... to plot")
+        raise GpdslError("this picture compares predictions with observed values: data=... or --data FILE")
     rows = style.thinned(seen.rows, ROWS)
     part = seen_of(seen.fit, seen.data.take(rows))
     return part, seen.fit.predict_bound(seen.data.take(rows), None, None)

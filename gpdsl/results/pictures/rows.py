@@ -208,11 +208,11 @@ def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:
     declared, groups = fit.program.declarations.inputs, fit.program.groups
     parts = read_features(fit.choice.of(groups[0].names[0]).features) or ()
     if not fit.inducing or any(part.family in (*EVERYWHERE, PATCHES) for part in parts):
-        raise GpdslError("the posterior does not say where the rows were: pass data=... to plot")
+        raise GpdslError("the posterior does not say where the rows were: data=... or --data FILE")
     names = groups[0].inputs
     others = [name for name in declared if name not in names]
     if others:
-        raise GpdslError(f"plot needs data for the other inputs of the model ({', '.join(others)}): pass data=...")
+        raise GpdslError(f"plot needs data for the other inputs ({', '.join(others)}): data=... or --data FILE")
     points, found, start = np.asarray(every_point(fit.inducing[0])), {}, 0
     for name in names:
         if name not in declared:  # an index, at whose values the rows read the latent
