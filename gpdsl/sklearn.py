@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -16,10 +17,11 @@ from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
 from gpdsl.data.convert import order_of
+from gpdsl.data.table import Table
 from gpdsl.data.targets import WORDS_IN_Y, NotNumbersError, numbers_expected, refuse_odd_labels
 from gpdsl.data.values import numbers_in_order
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
-from gpdsl.language.calls import answering, path_of, spoken
+from gpdsl.language.calls import answering, spoken
 from gpdsl.language.model import Declarations, Output
 from gpdsl.results.prediction import Prediction
 
@@ -127,8 +129,12 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _fit(self, X: Any, checked: np.ndarray | None, y: np.ndarray, **held: Any) -> None:
         """Fit rows: as they were given, and as scikit-learn has checked them. `held` are options that nobody chose."""
-        table = self._table(X, checked) | {self._output.name: y}
+        inputs, targets = self._table(X, checked), read_table({self._output.name: y})
+        both: ChainMap[str, np.ndarray] = ChainMap(targets.columns, inputs.columns)  # type: ignore[arg-type]
+        table = Table(both, order=lambda name: (targets if name in targets.columns else inputs).order(name))
         given: dict[str, Any] = {
+            "seed": self.seed,
+            "progress": False,
             "engine": self.engine,
             "posterior": self.posterior,
             "inducing": self.inducing,
@@ -140,7 +146,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         given |= held | dict(options)
         if self.model is None and all(given.get(name) is None for name in ("engine", "posterior", *SPARSE)):
             given = self._sizes(len(y)) | {name: value for name, value in given.items() if value is not None}
-        self.fit_ = self.model_.fit(table, seed=self.seed, progress=False, **given)
+        self.fit_ = self.model_.fit(table, **given)
 
     def _sizes(self, rows: int) -> dict[str, float]:
         """Options of the default model that differ from those of any other; nearly as many rows have the same."""
@@ -150,9 +156,11 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """A model that is given, and what scikit-learn has checked: no values of a frame that names inputs."""
         if self.model is not None:
             self.model_ = _compiled(self.model)
-            if self._names_inputs(X):
-                validate_data(self, X, skip_check_array=True)
-                return None, column_or_1d(y, warn=True)
+        self._by_name = self.model is not None and self._names_inputs(X)
+        if self._by_name:
+            validate_data(self, X, skip_check_array=True)
+            self._columns = [*read_table(X).columns][-self.n_features_in_ :]  # those of an index come first
+            return None, column_or_1d(y, warn=True)
         with numbers_expected(self, X, y if how.get("y_numeric") else None):
             X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **how)
         return X, y
@@ -170,24 +178,29 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _names_inputs(self, X: Any) -> bool:
         """Whether a frame has a column for an input of the model."""
-        columns = {name for each in getattr(X, "columns", ()) for name in (str(each), spelt(str(each)))}
-        inputs = self._declarations.inputs.values()
-        return any(columns & {each.name, *(style(each.name, (1,)) for style in STYLES)} for each in inputs)
+        columns = {*read_table(X).columns} if hasattr(X, "columns") else set()
+        names = {*self._declarations.inputs}
+        elements = {style(name, (1,)) for name in names for style in STYLES}
+        return bool(columns & (names | elements) or names & {spelt(each) for each in columns})
 
-    def _table(self, X: Any, checked: np.ndarray | None) -> dict[str, Any]:
+    def _table(self, X: Any, checked: np.ndarray | None) -> Table:
         """Columns by the names of the model."""
         if checked is None:
-            return dict(read_table(X).columns)
+            return read_table(X)
+        if self._by_name:  # fitted by a frame, predicted by an array of its columns
+            return read_table(dict(zip(self._columns, checked.T, strict=True)))
         if self.model is None:
             checked = ((checked - self._centre) / self._spread)[:, self._varies]
-        return _inputs(self._declarations, checked)
+        return read_table(_inputs(self._declarations, checked))
 
     def _predict(self, X: Any) -> Prediction:
         check_is_fitted(self)
-        by_name = self.model is not None and self._names_inputs(X)
+        if self._by_name and hasattr(X, "columns"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return self.fit_.predict(self._table(X, None))
         with numbers_expected(self, X):
-            checked = validate_data(self, X, reset=False, skip_check_array=by_name, dtype=np.float64)
-        return self.fit_.predict(self._table(X, None if by_name else checked))
+            checked = validate_data(self, X, reset=False, dtype=np.float64)
+        return self.fit_.predict(self._table(X, checked))
 
 
 @spoken
@@ -292,6 +305,13 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             raise GpdslError(f"output `{self._output.name}` is binary, and y has {len(self.classes_)} classes")
         names = [str(each) for each in self.classes_] if ordered else self.classes_.tolist()
         stand = [*(levels or (sorted(names, key=order.index) if ordered else names))]
+        if strange := [each for each in names if each not in stand]:
+            listed = ", ".join(map(repr, stand))
+            odd = quoted(repr(strange[0]))[:60]
+            raise GpdslError(
+                f"Classifier: y holds {odd}, which is no level of output `{self._output.name}`: "
+                f"the model lists {quoted(listed)[:200]}; add it there, or leave its rows out"
+            )
         self._places = np.array([stand.index(each) for each in names])
         self._fit(X, checked, np.asarray(y) if levels else self._places[numbers] + (kind != "binary"))
         return self
@@ -327,8 +347,9 @@ def _compiled(model: str | os.PathLike[str] | models.Model) -> models.Model:
         return model
     if isinstance(model, str) and "\n" in model:
         return models.compile(model)
-    if not os.path.exists(path_of(model, "model")):
-        raise GpdslError(f"model = {quoted(repr(model))}: expected a path of a .gpm file, a text of lines, or a Model")
+    if not isinstance(model, str | os.PathLike) or not os.path.exists(model):
+        said = quoted(repr(model))[:200]
+        raise GpdslError(f"model = {said}: expected a path of a .gpm file, a text of lines, or a Model")
     return models.load(Path(model))
 
 

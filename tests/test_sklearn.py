@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -123,6 +124,35 @@ def test_a_model_of_ones_own_takes_columns_by_name_or_in_their_order() -> None:
         named.predict(frame[["day", "place1", "place2", "note"]])
 
 
+NAMED = """input a : real
+input b : real
+output y : real
+latent f(a) ~ GP(5000, 9e4 * RBF(150))
+y ~ Normal(f + 9 * b, 10)
+"""
+
+
+def test_a_frame_says_which_column_is_which_whatever_kind_it_is_and_an_array_later_has_its_columns() -> None:
+    frame = pd.DataFrame({"b": X[:, 1], "a": X[:, 0]})
+    fitted = Regressor(NAMED, options={"progress": False}).fit(frame.assign(odd=[{}] * 25), Y)
+    expected = fitted.predict(frame.assign(odd=1j))
+    named = Regressor(NAMED).fit(pa.RecordBatch.from_pandas(frame), Y)
+    for rows in (pa.RecordBatch.from_pandas(frame), frame.to_numpy()):
+        np.testing.assert_array_equal(named.predict(rows), expected)
+    ordered = Regressor(NAMED).fit(X, Y)
+    with pytest.warns(UserWarning, match="was fitted without feature names"):
+        np.testing.assert_array_equal(ordered.predict(frame), ordered.predict(frame.to_numpy()))
+
+
+def test_numbers_are_no_names_of_columns_and_frames_of_dates_alone_are_predicted() -> None:
+    text = NAMED.replace("a : real\n", "a : real[2]\n").replace("input b : real\n", "").replace(" + 9 * b", "")
+    numbered = Regressor(text).fit(pd.DataFrame(X), Y)
+    np.testing.assert_array_equal(numbered.predict(pd.DataFrame(X)), numbered.predict(X))
+    days = pd.DataFrame({"a": pd.date_range("2024-01-01", periods=25)})
+    timed = Regressor(text.replace("real[2]", "time(per = day)")).fit(days, Y)
+    assert timed.predict(days[:3]).shape == (3,)
+
+
 def test_text_path_and_model_are_the_same(tmp_path: Any) -> None:
     text = "input x : real[D]\noutput y : real\nlatent f(x) ~ GP(5000, 9e4 * RBF(300))\ny ~ Normal(f, 10)\n"
     (tmp_path / "m.gpm").write_text(text)
@@ -159,6 +189,9 @@ def test_levels_that_a_model_names_are_matched_with_the_labels() -> None:
     levels = found.fit_.predict({"x": features}).mean("kind")[:, [2, 3, 0]]
     np.testing.assert_allclose(chances, levels / levels.sum(1, keepdims=True))
     assert found.score(features, names) > 0.9
+    said = "y holds 'blue', which is no level of output `kind`: the model lists 'virginica', 'other'.*add it there"
+    with pytest.raises(GpdslError, match=said):
+        Classifier(text).fit(features, np.where(names == "setosa", "blue", names).astype(str))
 
 
 def test_pipelines_searches_and_clones() -> None:
@@ -318,6 +351,8 @@ def test_arguments_of_other_estimators_are_told_what_there_is() -> None:
         Regressor("RBF").fit(X, Y)
     with pytest.raises(GpdslError, match="expected a path of a .gpm file"):
         Regressor("m" * 5000).fit(X, Y)
+    with pytest.raises(GpdslError, match=r"model = Regressor\(\): expected a path of a .gpm file"):
+        Regressor(Regressor()).fit(X, Y)  # type: ignore[arg-type]
     options: Any
     for options in ({1: 2}, pd.NA, []):
         with pytest.raises(GpdslError, match="options: expected a dictionary of options, got"):
