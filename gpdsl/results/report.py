@@ -26,12 +26,11 @@ from gpdsl.replacing import replacing
 from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.fit import Fit
 from gpdsl.results.levels import levels_of
-from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, part_of
+from gpdsl.results.pictures.checks import FURTHEST, outputs_seen, places_in
 from gpdsl.results.pictures.plot import KINDS, Asked, drawn, suited
-from gpdsl.results.pictures.rows import Seen, seen_of
+from gpdsl.results.pictures.rows import Seen
 from gpdsl.results.pictures.style import element, verify_matplotlib
-from gpdsl.results.scored import places_drawn
-from gpdsl.results.summary import in_brief, own_doubts, too_few
+from gpdsl.results.summary import estimate, in_brief, in_data_units, own_doubts, too_few
 from gpdsl.symbolic.checking import all_warnings
 from gpdsl.symbolic.graph import graph
 from gpdsl.symbolic.latex.document import web
@@ -67,13 +66,11 @@ def _misses(seen: Seen) -> Iterator[str]:
     names = outputs_seen(seen)
     if not names:
         return
-    part, prediction = part_of(seen)
     for name in names:
         output = seen.fit.program.declarations.outputs[name]
-        values = part.observed(name)
-        if output.label is not None or output.kind == "binary" or values is None:
+        if output.label is not None or output.kind == "binary" or seen.part[0].observed(name) is None:
             continue
-        found = places_drawn(prediction, name, values)
+        found = places_in(seen, name)
         found = found[np.isfinite(found)]
         if not len(found):  # none of the rows that were chosen has a value
             continue
@@ -246,17 +243,27 @@ def _lines(fit: Fit, data: Data) -> Iterator[tuple[object, ...]]:
                 there = None if role == "input" else element(data.observed[name], place)
                 column = np.asarray(element(values, place), float)
                 column = column if there is None else column[there]
-                yield label, f"{role}, {each.kind}", len(column), data.rows - len(column), *_spread(fit, name, column)
+                yield (
+                    label,
+                    f"{role}, {each.kind}",
+                    len(column),
+                    data.rows - len(column),
+                    *_spread(fit, data, name, column),
+                )
 
 
-def _spread(fit: Fit, name: str, values: np.ndarray) -> tuple[str, ...]:
+def _spread(fit: Fit, data: Data, name: str, values: np.ndarray) -> tuple[str, ...]:
     """Least, median, mean, greatest and standard deviation; of labels how often each is met."""
     d = fit.program.declarations
     output, given = d.outputs.get(name), d.inputs.get(name)
     if not len(values):
         return ("–",) * 5
-    if output is not None and output.label is not None:
+    levels: tuple = ()
+    if output is not None and (output.label is not None or output.kind == "binary"):
         levels = levels_of(fit.program, name)
+    elif given is not None and given.label is not None:
+        levels, values = data.every_level[str(given.label.name)], values - 1  # inputs count from 1
+    if levels:
         met = Counter(values.astype(int).tolist())
         said = ", ".join(f"{levels[each]} ({times})" for each, times in met.most_common(LEVELS))
         return (said + (", …" if len(met) > LEVELS else ""), "–", "–", "–", "–")
@@ -300,9 +307,10 @@ def report(fit: Fit, data: Any = None) -> str:
     """The page as text."""
     d = fit.program.declarations
     bound = data if isinstance(data, Data) or data is None else fit.bind(data, None, outputs=False)
+    asked = Asked(fit, bound, None, "held")
     parts = [
-        ("next", "What to look at", _advice(fit, bound)),
-        ("pictures", "Pictures", "\n".join(_pictures(fit, bound))),
+        ("next", "What to look at", _advice(fit, None if bound is None else asked.seen)),
+        ("pictures", "Pictures", "\n".join(_pictures(asked))),
         ("model", "Model", _model(fit)),
         ("data", "Data", about_data(fit, bound)),
         ("fit", "Fit", f"<pre>{text(fit.summary())}</pre>\n{_parameters(fit)}"),
@@ -310,8 +318,8 @@ def report(fit: Fit, data: Any = None) -> str:
     return page(d.title or d.name, parts, in_brief(fit).strip("<>"))
 
 
-def _advice(fit: Fit, data: Data | None) -> str:
-    said = advice(fit, None if data is None else seen_of(fit, data))
+def _advice(fit: Fit, seen: Seen | None) -> str:
+    said = advice(fit, seen)
     if not said:
         looked = sum(each.name != SKIPPED for each in fit.inspection.findings)
         none = f"none of {plural(looked, 'check')} says that it is to be doubted"
@@ -329,22 +337,22 @@ def _model(fit: Fit) -> str:
 
 def _parameters(fit: Fit) -> str:
     """Values element by element, with those in the units of the data where they differ."""
-    lines, other = [], fit.parameters_in_data_units
-    for name, values in fit.parameters.items():
-        held = "fixed" if name in fit.program.parameters.held else "learnt"
-        for place in np.ndindex(*np.shape(values)):
+    lines = []
+    for name in fit.parameters:
+        held = "fixed" if name in fit.program.parameters.held else "learnt" if fit.settings is None else "its mean"
+        values = np.asarray(estimate(fit, name), float)
+        other = values * np.nan_to_num(in_data_units(fit, name), nan=1.0)
+        for place in np.ndindex(*values.shape):
             label = name + (str([each + 1 for each in place]) if place else "")
-            own = f"{float(np.asarray(values)[place]):.5g}"
-            lines.append((label, own, f"{float(np.asarray(other[name])[place]):.5g}" if name in other else own, held))
+            lines.append((label, f"{values[place]:.5g}", f"{other[place]:.5g}", held))
     more = f"<p>and {len(lines) - MOST} more</p>" if len(lines) > MOST else ""
     if not fit.standardised.sds:
         return table(("parameter", "value", ""), [(a, b, d) for a, b, _, d in lines[:MOST]]) + more
     return table(("parameter", "value", "in the units of the data", ""), lines[:MOST]) + more
 
 
-def _pictures(fit: Fit, data: Data | None) -> Iterator[str]:
+def _pictures(asked: Asked) -> Iterator[str]:
     """The picture that suits the model, and every other that can be drawn."""
-    asked = Asked(fit, data, None, "held")
     try:
         first = suited(asked)
         yield figure(drawn(asked, first), f"{KINDS[first][0].capitalize()}.")
@@ -352,7 +360,7 @@ def _pictures(fit: Fit, data: Data | None) -> Iterator[str]:
         yield f"<p>{text(problem)}</p>"
         first = ""
     for kind, caption in CAPTIONS.items():
-        if kind == first or (data is None and kind in {"residuals", "calibration", "rootogram"}):
+        if kind == first or (asked.data is None and kind in {"residuals", "calibration", "rootogram"}):
             continue
         try:
             picture = drawn(asked, kind)

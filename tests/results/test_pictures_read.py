@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.dates import AutoDateLocator
 from matplotlib.figure import Figure
 
 import gpdsl
-from gpdsl.results.pictures.maps import _Panel, _placed
+from gpdsl.results.pictures.inference import _logarithmic
+from gpdsl.results.pictures.maps import _Panel, _placed, axis_of
 from gpdsl.results.pictures.plot import Asked, suited
-from gpdsl.results.pictures.style import canvas, folded
+from gpdsl.results.pictures.rows import Column, seen_of
+from gpdsl.results.pictures.style import canvas, folded, ink, legend, unshown
 
 RNG = np.random.default_rng(3)
 ROWS = 40
@@ -154,15 +159,117 @@ def test_a_mean_and_its_deviation_stand_together() -> None:
 
 
 def test_dates_of_a_narrow_panel_do_not_run_into_each_other() -> None:
-    from types import SimpleNamespace
-
-    from matplotlib.figure import Figure
-
-    from gpdsl.results.pictures.maps import axis_of
-
     days = np.datetime64("1935-01-01") + 365 * np.arange(20)
     for width, most in ((3.0, 4), (9.0, 12)):
         panel = Figure(figsize=(width, 2)).subplots()
         panel.plot(days, np.zeros(20))
         axis_of(panel.xaxis, SimpleNamespace(label="t", kind="time", distinct=days))
         assert 2 <= len(panel.get_xticks()) <= most
+
+
+def column(kind: str, values: np.ndarray, words: tuple = ()) -> Column:
+    return Column("x", (), "x", values, kind, words)
+
+
+def test_even_steps_do_not_beat_with_cycles() -> None:
+    """Steps of whole cycles would draw a wave as a line."""
+    days = column("time", np.arange(0, 1000, 1 / 24))
+    wave = np.sin(2 * np.pi * days.grid(1000))
+    assert np.ptp(wave) < 2 and np.ptp(wave[:300]) < 1.1
+    uneven = days.grid(1000, uneven=True)
+    assert np.ptp(np.sin(2 * np.pi * uneven[:300])) > 1.9
+    assert np.all(np.diff(uneven) > 0) and [*uneven[[0, -1]]] == [*days.distinct[[0, -1]]]
+
+
+def test_a_positive_input_over_decades_has_a_logarithmic_axis() -> None:
+    doses = column("positive", np.geomspace(1e-3, 1e5, 50))
+    np.testing.assert_allclose(doses.grid(9), 10.0 ** np.arange(-3, 6))
+    panel = Figure(figsize=(4, 3)).subplots()
+    axis_of(panel.xaxis, doses)
+    axis_of(panel.yaxis, column("positive", np.linspace(1, 2000, 50)))
+    assert (panel.get_xscale(), panel.get_yscale()) == ("log", "linear")
+
+
+def test_words_of_a_narrow_panel_do_not_run_into_each_other() -> None:
+    words = tuple(f"site {number}" for number in range(500))
+    for width in (3.0, 8.0):
+        panel = Figure(figsize=(width, 2)).subplots()
+        axis_of(panel.xaxis, column("label", np.arange(1.0, 501), words))
+        assert len(panel.get_xticks()) <= 3 * width
+
+
+def test_numbers_of_a_logarithmic_axis_do_not_run_into_each_other() -> None:
+    figure = Figure(figsize=(3.6, 2))
+    panel = figure.subplots()
+    values = np.array([1e-3, 1e22])
+    _logarithmic(panel, values)
+    panel.plot(values, [0, 1])
+    figure.canvas.draw()
+    low, high = panel.get_xlim()
+    texts = [each for each in panel.get_xticklabels() if low <= each.get_position()[0] <= high]
+    boxes = [each.get_window_extent() for each in texts]
+    assert len(boxes) > 2
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
+
+
+def test_greys_are_of_the_texts_and_legends_tell_what_is_left_out() -> None:
+    import matplotlib as mpl
+
+    with mpl.rc_context({"text.color": "white"}):
+        assert ink(0.5) == (1.0, 1.0, 1.0, 0.5)
+    panel = Figure().subplots()
+    panel.plot([0, 1], [0, 1], ".", ms=2, label="data")
+    legend(panel, unshown((3, 4), 8))
+    key = panel.get_legend()
+    assert key is not None
+    assert [each.get_text() for each in key.get_texts()] == ["data", "and 4 more"]
+    assert key.get_lines()[0].get_markersize() > 4
+    assert unshown((), 8) == 0
+
+
+def test_rows_are_few_where_each_is_asked_of_many_settings(exposed: gpdsl.Fit) -> None:
+    asked = seen_of(exposed, EXPOSED)
+    assert asked.reach(2000, ["y"]) == 2000
+    averaged = replace(asked, fit=replace(exposed, settings=SimpleNamespace(each=range(100))))
+    assert [averaged.reach(1000, ["y", "f"]), averaged.reach(1000, ["y"], 10), averaged.reach(20)] == [250, 25, 20]
+
+
+def test_checks_are_of_the_outputs_that_the_data_have() -> None:
+    text = "output a : real\noutput b : real\nparam s : positive\na ~ Normal(0, s)\nb ~ Normal(0, s)\n"
+    fit = gpdsl.compile(text).fit({"a": X, "b": X})
+    assert Asked(fit, {"a": X}, None, "held").outputs() == ["a"]
+    assert Asked(fit, {"a": X}, ("b",), "held").outputs() == ["b"]  # which is then said to be missing
+    assert Asked(fit, None, None, "held").outputs() == ["a", "b"]
+
+
+def test_a_bound_of_one_step_says_so(sleepless: gpdsl.Fit) -> None:
+    with pytest.raises(gpdsl.GpdslError, match="at one step alone"):
+        replace(sleepless, history=np.array([[1.0, -394.3, 6.1]])).plot(kind="bound")
+
+
+@pytest.mark.slow
+def test_a_chance_says_of_what_and_all_panels_are_counted() -> None:
+    fit = gpdsl.compile("""
+index p in 1..20
+input x : real
+input z : real
+output ill : binary
+latent f[p](x, z) ~ GP(0, RBF(1))
+ill ~ Bernoulli(probit = f[1])
+""").fit({"x": X[:4], "z": SIZE[:4], "ill": ["no", "yes", "no", "yes"]})
+    data = {"x": X[:4], "z": SIZE[:4]}
+    figure = fit.plot(data)
+    assert figure.axes[0].get_title() == "probability of ill = yes"
+    assert "9 of 41 panels" in figure.get_suptitle().replace("\n", " ")
+    effect = fit.plot(data, names="ill", kind="partial").axes[0]
+    assert effect.get_ylabel().replace("\n", " ") == "probability of ill = yes"
+
+
+@pytest.mark.slow
+def test_inducing_points_in_time_are_at_dates() -> None:
+    days = np.datetime64("2024-01-01") + np.arange(30)
+    text = "input t : time\noutput y : real\nlatent f(t) ~ GP(0, RBF(9))\ny ~ Normal(f, 1)\n"
+    fit = gpdsl.compile(text).fit({"t": days, "y": np.zeros(30)}, inducing=3, steps=1)
+    with_data, alone = (fit.plot(data, kind="inducing").axes[0] for data in ({"t": days}, None))
+    assert all(isinstance(panel.xaxis.get_major_locator(), AutoDateLocator) for panel in (with_data, alone))
+    assert len(with_data.patches) == 1 and not alone.patches  # without data there is no picture of them

@@ -198,3 +198,17 @@ def test_it_says_what_the_diagnosis_doubts_and_how_much_was_checked() -> None:
 def test_one_of_several_starts_is_nothing_to_look_at(fit: gpdsl.Fit, message: str, shown: int) -> None:
     said = advice(replace(fit, message=message), None)
     assert sum("The optimiser ended so" in each for each in said) == shown
+
+
+@pytest.mark.slow
+def test_averaged_parameters_are_told_by_their_means_and_labels_by_their_words() -> None:
+    data = {"g": np.array(["oak", "yew"])[np.arange(12) % 3 // 2], "y": np.linspace(1, 2, 12)}
+    model = gpdsl.compile(
+        "index s in 1..S\ninput g : label[s]\noutput y : real\nparam m : real ~ Normal(0, 5)\n"
+        "param a[s] : real ~ Normal(m, 1)\ny ~ Normal(a[g], 0.5)\n"
+    )
+    drawn = model.fit(data, hyperparameters="integrated")
+    page = report(drawn, data)
+    assert drawn.settings is not None
+    assert f'<td>m</td><td class="number">{float(drawn.settings.mean("m")):.5g}</td><td>its mean</td>' in page
+    assert "<td>oak (8), yew (4)</td>" in page

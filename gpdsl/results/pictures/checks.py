@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from gpdsl.errors import GpdslError
 from gpdsl.results.pictures import style
-from gpdsl.results.pictures.rows import Seen, mean_or_median, seen_of
+from gpdsl.results.pictures.rows import Seen, mean_or_median
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.scored import DRAWS, places_drawn
 from gpdsl.results.table import predictable_outputs
@@ -20,60 +20,57 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS, BINS, ELEMENTS = 2000, 10, 6
+BINS, ELEMENTS = 10, 6
 LEVELS = np.linspace(0.02, 0.98, 49)
 FURTHEST = 1e-12
 
 
 def residuals(seen: Seen, names: Sequence[str]) -> Figure:
     """Of each output: residuals against the mean, and their quantiles against those of a standard normal."""
-    part, prediction = part_of(seen)
+    _, prediction = seen.part
     figure, panels = style.canvas(len(names), 2, 4.2, 3.1, style.title_of(seen.fit))
     for name, (left, right) in zip(names, panels, strict=True):
-        values = _values(part, name)
-        found = ndtri(np.clip(places_drawn(prediction, name, values), FURTHEST, 1 - FURTHEST))
+        found = ndtri(np.clip(places_in(seen, name), FURTHEST, 1 - FURTHEST))
         output = seen.fit.program.declarations.outputs[name]
         centre = prediction.mean(name).max(axis=-1) if output.label else mean_or_median(prediction, name)
         shown = style.elements(seen.fit, name, found.shape[1:], ELEMENTS)
         for (place, label), colour in zip(shown, style.colours(len(shown)), strict=True):
             own = style.element(found, place)
-            style.scatter(
-                left, style.element(centre, place), own, color=colour, label=label if len(shown) > 1 else None
-            )
+            style.scatter(left, style.element(centre, place), own, color=colour)
             ordered = np.sort(own[np.isfinite(own)])
             normal = ndtri((np.arange(len(ordered)) + 0.5) / max(len(ordered), 1))
-            style.scatter(right, normal, ordered, color=colour)
+            style.scatter(right, normal, ordered, color=colour, label=label if len(shown) > 1 else None)
         for height in (-1.96, 0, 1.96):
-            left.axhline(height, color="0.6", lw=0.8, ls="-" if height == 0 else "--")
-        right.axline((0, 0), slope=1, color="0.6", lw=0.8)
+            left.axhline(height, color=style.ink(0.4), lw=0.8, ls="-" if height == 0 else "--")
+        right.axline((0, 0), slope=1, color=style.ink(0.4), lw=0.8)
         what = "probability of the likeliest level" if output.label else "predicted mean"
         left.set(xlabel=style.plain(f"{name}: {what}"), ylabel="quantile residual")
         right.set(xlabel="standard normal quantile", ylabel="quantile residual")
-        style.legend(left)
+        style.legend(right, style.unshown(found.shape[1:], ELEMENTS))
     return figure
 
 
 def calibration(seen: Seen, names: Sequence[str]) -> Figure:
     """Of each output, how often the data lie in central intervals, or how often what has a probability happens."""
-    part, prediction = part_of(seen)
-    figure, axes = style.wrapped(len(names), 4.0, 3.6, style.title_of(seen.fit), most=3)
+    part, prediction = seen.part
+    figure, axes = style.wrapped(len(names), 4.0 + style.LEGEND, 3.6, style.title_of(seen.fit), most=3)
     for axis, name in zip(axes, names, strict=True):
         output, values = seen.fit.program.declarations.outputs[name], _values(part, name)
-        axis.plot([0, 1], [0, 1], color="0.6", lw=0.8)
+        axis.plot([0, 1], [0, 1], color=style.ink(0.4), lw=0.8)
         if output.label is not None or output.kind == "binary":
             _reliability(axis, prediction, name, values)
             continue
-        found = places_drawn(prediction, name, values)
-        count = int(np.isfinite(found).sum(axis=0).max()) if found.size else 0
+        found = places_in(seen, name)
+        count = int(np.isfinite(found).sum(axis=0).min()) if found.size else 0
         low, high = (binom.ppf(p, max(count, 1), LEVELS) / max(count, 1) for p in (0.025, 0.975))
-        axis.fill_between(LEVELS, low, high, color="0.9", lw=0, label="95% of samples of this size")
+        axis.fill_between(LEVELS, low, high, color=style.ink(0.1), lw=0, label="95% of samples of this size")
         shown = style.elements(seen.fit, name, found.shape[1:], ELEMENTS)
         for (place, label), colour in zip(shown, style.colours(len(shown)), strict=True):
             away = 2 * np.abs(style.element(found, place) - 0.5)
             away = away[np.isfinite(away)]
             axis.plot(LEVELS, [np.mean(away <= level) for level in LEVELS], color=colour, label=label)
         axis.set(xlabel="probability of a central interval", ylabel="share of the data inside")
-        style.legend(axis)
+        style.legend(axis, style.unshown(found.shape[1:], ELEMENTS))
     return figure
 
 
@@ -97,6 +94,7 @@ def _reliability(axis: Axes, prediction: Prediction, name: str, values: np.ndarr
         spread = 1.96 * np.sqrt(np.maximum(y * (1 - y), 0.25 / count) / count)
         ends = [np.minimum(spread, y), np.minimum(spread, 1 - y)]
         axis.errorbar(x, y, yerr=ends, color=colour, marker="o", ms=3, lw=1, elinewidth=0.8, label=label)
+    axis.plot([], [], "|", color=style.ink(0.6), label="95% interval")
     axis.set(xlabel="predicted probability", ylabel="share of the data")
     style.legend(axis)
 
@@ -108,8 +106,8 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
     """
     from matplotlib.ticker import MaxNLocator
 
-    part, prediction = part_of(seen)
-    figure, axes = style.wrapped(len(names), 5.0, 3.2, style.title_of(seen.fit), most=2)
+    part, prediction = seen.part
+    figure, axes = style.wrapped(len(names), 5.0 + style.LEGEND, 3.2, style.title_of(seen.fit), most=2)
     for axis, name in zip(axes, names, strict=True):
         values = _values(part, name)
         known = np.isfinite(values)
@@ -122,22 +120,21 @@ def rootogram(seen: Seen, names: Sequence[str]) -> Figure:
         expected = np.sqrt(np.histogram(drawn, edges)[0] / DRAWS)
         met = np.sqrt(np.histogram(values[known], edges)[0])
         centre = (edges[:-1] + edges[1:]) / 2
-        axis.bar(centre, met, width * 0.85, bottom=expected - met, color="0.75", label="observed")
+        axis.bar(centre, met, width * 0.85, bottom=expected - met, color=style.ink(0.25), label="observed")
         axis.plot(centre, expected, "o-", ms=3, color="C3", label="expected")
-        axis.axhline(0, color="k", lw=0.8)
+        axis.axhline(0, color=style.ink(1.0), lw=0.8)
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set(xlabel=style.plain(name), ylabel="root of the number of rows")
         style.legend(axis)
     return figure
 
 
-def part_of(seen: Seen) -> tuple[Seen, Prediction]:
-    """Some rows of the data, and what is predicted of them."""
-    if seen.data is None:
-        raise GpdslError("this picture compares predictions with observed values: data=... or --data FILE")
-    rows = style.thinned(seen.rows, ROWS)
-    part = seen_of(seen.fit, seen.data.take(rows))
-    return part, seen.fit.predict_bound(seen.data.take(rows), None, None)
+def places_in(seen: Seen, name: str) -> np.ndarray:
+    """Where observed values of some rows lie in their predictive distributions [rows, *axes]; NaN of none."""
+    if name not in seen.places:
+        part, prediction = seen.part
+        seen.places[name] = places_drawn(prediction, name, _values(part, name))
+    return seen.places[name]
 
 
 def outputs_seen(seen: Seen) -> list[str]:

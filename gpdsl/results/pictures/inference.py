@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -15,8 +16,21 @@ from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.language.model import interval
 from gpdsl.program.cache import precision
 from gpdsl.results.fit import Fit
-from gpdsl.results.pictures.rows import Seen
-from gpdsl.results.pictures.style import canvas, element, elements, legend, plain, scatter, thinned, title_of, wrapped
+from gpdsl.results.pictures.maps import axis_of
+from gpdsl.results.pictures.rows import Column, Seen
+from gpdsl.results.pictures.style import (
+    abreast,
+    canvas,
+    element,
+    elements,
+    ink,
+    legend,
+    plain,
+    scatter,
+    thinned,
+    title_of,
+    wrapped,
+)
 from gpdsl.results.summary import estimate, evidence_word, in_data_units
 
 if TYPE_CHECKING:
@@ -36,8 +50,10 @@ NORMAL = 1.645
 
 def bound(fit: Fit) -> Figure:
     """What was maximised against steps and seconds. Raises GpdslError where nothing was."""
-    if len(fit.history) < 2:
+    if not len(fit.history):
         raise GpdslError("there were no steps: nothing was learnt that has no formula, so there is no bound to follow")
+    if len(fit.history) < 2:
+        raise GpdslError("the bound was noted at one step alone, so there is nothing to follow: take more steps")
     from matplotlib.ticker import MaxNLocator
 
     step, value, seconds = fit.history.T
@@ -68,23 +84,27 @@ def inducing(fit: Fit, seen: Seen | None) -> Figure:
     found = _points(fit, fit.inducing[place], names, seen)
     if len(found) == 2:
         figure, panels = canvas(1, 1, 5.0, 4.2, title_of(fit))
-        (one, other), panel = found, panels[0, 0]
-        if one.data is not None and other.data is not None:
-            rows = thinned(len(one.data))
-            scatter(panel, one.data[rows], other.data[rows], color="0.7", label="data")
-        panel.plot(one.points, other.points, "x", color="C3", ms=5, label="inducing points")
-        panel.set(xlabel=one.label, ylabel=other.label)
-        legend(panel, loc="upper left", bbox_to_anchor=(1, 1))
+        panel, rows = panels[0, 0], thinned(seen.rows)
+        data, points = zip(
+            *((seen.drawn(c, c.values[rows]), seen.drawn(c, points)) for c, points in found), strict=True
+        )
+        if seen.data is not None:
+            scatter(panel, *data, color=ink(0.3), label="data")
+        panel.plot(*points, "x", color="C3", ms=5, label="inducing points")
+        for axis, (column, _) in zip((panel.xaxis, panel.yaxis), found, strict=True):
+            axis_of(axis, column)
+        legend(panel)
         return figure
     figure, axes = wrapped(min(len(found), COLUMNS), 3.4 if len(found) > 1 else 7.0, 2.4, title_of(fit))
-    for number, (panel, each) in enumerate(zip(axes, found, strict=False)):
-        both = np.concatenate([each.points, each.data])
-        bins = np.linspace(both.min(), both.max(), 41)
-        panel.hist(each.data, bins.tolist(), color="0.8", label="data", density=True)
-        panel.plot(each.points, np.zeros(len(each.points)), "|", color="C3", ms=12, label="inducing points")
-        panel.set(xlabel=each.label, yticks=[])
-        if number == 0:
-            legend(panel, **({"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(found) == 1 else {}))
+    for panel, (column, points) in zip(axes, found, strict=False):
+        if seen.data is not None:
+            edges = replace(column, values=np.concatenate([points, column.values])).grid(41)
+            high, _ = np.histogram(column.values, edges)
+            panel.stairs(high, seen.drawn(column, edges), fill=True, color=ink(0.2), label="data")
+        panel.plot(seen.drawn(column, points), np.zeros(len(points)), "|", color="C3", ms=12, label="inducing points")
+        axis_of(panel.xaxis, column)
+        panel.set_yticks([])
+    legend(axes[abreast(axes[0]) - 1])
     return figure
 
 
@@ -98,7 +118,7 @@ def embedding(fit: Fit, data: Any, name: str) -> Figure:
     spread = [float(np.std(element(found.mean, place))) for place in places]
     shown = thinned(len(found.mean))
     figure, panels = canvas(1, 1, 5.0, 4.2, title_of(fit))
-    panel, looks = panels[0, 0], {"fmt": "o", "ms": 3, "elinewidth": 0.5, "ecolor": "0.7"}
+    panel, looks = panels[0, 0], {"fmt": "o", "ms": 3, "elinewidth": 0.5, "ecolor": ink(0.3)}
     chosen = sorted(np.argsort(spread)[::-1][:2])
     means, bars = ([element(each, places[i])[shown] for i in chosen] for each in (found.mean, NORMAL * found.sd))
     labels = [plain(f"{name}{[number + 1 for number in places[i]] or ''}") for i in chosen]
@@ -112,15 +132,8 @@ def embedding(fit: Fit, data: Any, name: str) -> Figure:
     return figure
 
 
-class _Along(NamedTuple):
-    """One column of inducing points, and of the data."""
-
-    label: str
-    points: np.ndarray
-    data: np.ndarray
-
-
-def _points(fit: Fit, inducing: Functionals, names: list[str], seen: Seen) -> list[_Along]:
+def _points(fit: Fit, inducing: Functionals, names: list[str], seen: Seen) -> list[tuple[Column, np.ndarray]]:
+    """Columns, with where inducing points are in each."""
     points, start, found = np.asarray(every_point(inducing)), 0, []
     for name in names:
         shape = fit.program.translator.shape(fit.program.declarations.inputs[name].axes)
@@ -130,7 +143,7 @@ def _points(fit: Fit, inducing: Functionals, names: list[str], seen: Seen) -> li
         for place in np.ndindex(*shape):
             column = next((c for c in seen.columns if (c.name, c.place) == (name, place)), None)
             if column is not None:
-                found.append(_Along(column.label, element(own, place), column.values))
+                found.append((column, element(own, place)))
     return found
 
 
@@ -155,17 +168,17 @@ def parameters(fit: Fit) -> Figure:
             _logarithmic(panel, np.concatenate([each.ends for each in shown]))
         for height, each in zip(heights, shown, strict=True):
             if each.prior is not None:
-                panel.plot(each.prior, [height] * 2, color="0.85", lw=6, solid_capstyle="butt", zorder=1)
+                panel.plot(each.prior, [height] * 2, color=ink(0.15), lw=6, solid_capstyle="butt", zorder=1)
             if each.interval is not None:
                 panel.plot(each.interval, [height] * 2, color="C0", lw=1.5, zorder=2)
         panel.plot([each.value for each in shown], heights, "o", color="C0", ms=5, label="learnt", zorder=3)
         if any(each.interval is not None for each in shown):
             panel.plot([], [], color="C0", lw=1.5, label=said)
         if any(each.prior is not None for each in shown):
-            panel.plot([], [], color="0.85", lw=6, label="90% of the prior")
+            panel.plot([], [], color=ink(0.15), lw=6, label="90% of the prior")
         panel.set_yticks(heights, [each.label for each in shown])
         panel.set_ylim(heights[-1] - 0.6, 0.6)
-        panel.grid(axis="x", color="0.92")
+        panel.grid(axis="x", color=ink(0.08))
     legend(max(panels[0], key=lambda each: len(each.get_legend_handles_labels()[0])), **ABOVE)
     return figure
 
@@ -180,9 +193,9 @@ def _logarithmic(panel: Axes, values: np.ndarray) -> None:
     if values.max() < 5 * values.min():
         panel.xaxis.set_major_locator(MaxNLocator(5))
         return
-    wide = values.max() > 100 * values.min()
+    decades = np.log10(values.max() / values.min())
     panel.set_xscale("log")
-    panel.xaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=8))
+    panel.xaxis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=6))
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_major_formatter("{x:g}")
 

@@ -11,14 +11,18 @@ import numpy as np
 
 from gpdsl.language.model import Declarations
 from gpdsl.results.fit import Fit
+from gpdsl.results.levels import levels_of
 from gpdsl.results.pictures.rows import Column, Quantity, Seen, apart, mean_or_median, quantity
 from gpdsl.results.pictures.style import (
+    BESIDE,
     RASTER,
+    abreast,
     canvas,
     colours,
     element,
     elements,
     inches,
+    ink,
     legend,
     plain,
     scatter,
@@ -27,6 +31,7 @@ from gpdsl.results.pictures.style import (
     thinned,
     title_of,
     unit_of,
+    unshown,
     wrapped,
 )
 from gpdsl.results.prediction import Prediction
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
 # Quantities against one input: mean and 90% band, or the probability of each level; observed values as points.
 
 GRID, FINEST, OPAQUE_GRID = 200, 1000, 60
-CURVES, MOST_PANELS, WORDS = 8, 24, 24
+CURVES, MOST_PANELS, WORDS = 8, 24, 3
 NARROW = 5.0
 """Inches of a panel in which few numbers of many digits have room."""
 ASIDE = 0.15
@@ -50,14 +55,14 @@ ASIDE = 0.15
 def curves(seen: Seen, names: Sequence[str]) -> Figure:
     """One panel per name over the range of the input; at the data's own rows where other inputs vary too."""
     (column,) = seen.columns
-    rows, along, alike = _rows(seen, column, np.arange(seen.rows))
+    rows, along, alike = _rows(seen, column, np.arange(seen.rows), seen.reach(FINEST, names))
     prediction = seen.predict(rows)
     figure, panels = canvas(len(names), 1, 8.0, 2.6, title_of(seen.fit))
     for panel, name in zip(panels[:, 0], names, strict=True):
         joined = alike or not seen.reads_others(name)
         one(panel, seen, quantity(seen, prediction, name), column, along, joined=joined)
         observed(panel, seen, name, column, np.arange(seen.rows))
-        finish(panel, seen, name, column, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        finish(panel, seen, name, column)
     return figure
 
 
@@ -69,7 +74,8 @@ def groups(seen: Seen, names: Sequence[str]) -> Figure:
     levels = group.distinct[: MOST_PANELS if len(names) == 1 else 4]
     said = "" if len(levels) == len(group.distinct) else f" (the first {len(levels)} of {len(group.distinct)} groups)"
     members = [np.flatnonzero(group.values == level) for level in levels]
-    made = [_rows(seen, along, mine) for mine in members]
+    most = seen.reach(FINEST, names, len(levels))
+    made = [_rows(seen, along, mine, most) for mine in members]
     for (rows, _, _), level in zip(made, levels, strict=True):
         element(rows[group.name], group.place)[...] = level
     prediction = seen.predict({name: np.concatenate([rows[name] for rows, _, _ in made]) for name in seen.inputs})
@@ -81,21 +87,21 @@ def groups(seen: Seen, names: Sequence[str]) -> Figure:
             (_, at, alike), part = made[number], whole.at(slice(ends[number], ends[number + 1]))
             one(panel, seen, part, along, at, joined=alike or free)
             observed(panel, seen, name, along, members[number])
-            finish(panel, seen, name, along, legends=number == 0)
+            finish(panel, seen, name, along, legends=number == abreast(panel) - 1)
             panel.set_title(f"{group.label} = {group.word(levels[number])}", fontsize=9)
     share(panels)
     return figure
 
 
-def _rows(seen: Seen, column: Column, among: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray, bool]:
-    """A grid over the column, and whether all else is alike in it.
+def _rows(seen: Seen, column: Column, among: np.ndarray, most: int) -> tuple[dict[str, np.ndarray], np.ndarray, bool]:
+    """A grid over the column of so many points, and whether all else is alike in it.
 
     Where other inputs (an exposure) differ among the rows of the data, some of these in order instead of a grid.
     """
     finest = np.clip(len(column.distinct), GRID, FINEST)  # cycles are as short as all rows, of other groups too, tell
-    grid = OPAQUE_GRID if seen.fit.program.opaque else int(finest)
+    grid = OPAQUE_GRID if seen.fit.program.opaque else min(int(finest), most)
     if not any(np.ptp(each.values[among]) for each in seen.others):
-        along = column.grid(grid)
+        along = column.grid(grid, uneven=len(column.distinct) > FINEST)
         return seen.moved(seen.typical(among), [column], along[:, None]), along, True
     chosen = among[thinned(len(among), grid)]
     chosen = chosen[np.argsort(column.values[chosen], kind="stable")]
@@ -121,16 +127,13 @@ def one(panel: Axes, seen: Seen, shown: Quantity, column: Column, along: np.ndar
         panel.plot(at, element(shown.centre, place), color=colour, label=said, **line)
         if shown.band is not None:
             low, high = (element(each, place) for each in shown.band)
-            named = "" if number else "90% band"
+            named = "" if number else shown.within
             if apart:
                 panel.vlines(at, low, high, color=colour, label=named, lw=1.5 if joined else 0.8)
             else:
                 panel.fill_between(
                     at, low, high, alpha=0.25 if len(parts) < 4 else 0.12, color=colour, label=named, lw=0
                 )
-    left = int(np.prod(shown.centre.shape[1:], dtype=int)) - len(parts)
-    if left > 0:
-        panel.plot([], [], " ", label=f"and {left} more")
 
 
 def observed(panel: Axes, seen: Seen, name: str, column: Column, rows: np.ndarray) -> None:
@@ -150,7 +153,7 @@ def observed(panel: Axes, seen: Seen, name: str, column: Column, rows: np.ndarra
             panel.plot(at[chosen], np.full(chosen.sum(), -0.05), "|", color=colour, ms=7, rasterized=len(rows) > 1000)
         return
     shown = min(flat.shape[1], CURVES)
-    for number, colour in enumerate(colours(shown) if shown > 1 else ["0.3"]):
+    for number, colour in enumerate(colours(shown) if shown > 1 else [ink(0.7)]):
         scatter(panel, at, flat[:, number], color=colour, zorder=1, label="observed" if number == 0 else None)
 
 
@@ -163,7 +166,7 @@ def axis_of(axis: Axis, column: Column) -> None:
     axis.set_label_text(column.label)
     few = isinstance(axis, XAxis) and inches(axis.axes) < NARROW
     if column.kind == "label":
-        shown = column.distinct[:: -(-len(column.distinct) // WORDS)]
+        shown = column.distinct[:: -(-len(column.distinct) // int(WORDS * inches(axis.axes)))]
         turned: dict[str, Any] = (
             {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if isinstance(axis, XAxis) else {}
         )
@@ -172,25 +175,33 @@ def axis_of(axis: Axis, column: Column) -> None:
         if few:
             axis.set_major_locator(AutoDateLocator(minticks=2, maxticks=4))
         axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
+    elif column.wide:
+        axis.axes.set(**{"xscale" if isinstance(axis, XAxis) else "yscale": "log"})
     elif column.kind == "count" or np.abs(column.distinct[[0, -1]]).max() >= 1e4:
         axis.set_major_locator(MaxNLocator(3 if few else 5, integer=column.kind == "count"))
 
 
-def finish(panel: Axes, seen: Seen, name: str, column: Column, *, legends: bool = True, **where: Any) -> None:
+def finish(panel: Axes, seen: Seen, name: str, column: Column, *, legends: bool = True) -> None:
     """Labels of the axes, dates that do not overlap, and a legend."""
-    output = seen.fit.program.declarations.outputs.get(name)
+    program = seen.fit.program
+    output = program.declarations.outputs.get(name)
     axis_of(panel.xaxis, column)
-    chance = output is not None and (output.label is not None or output.kind == "binary")
-    panel.set_ylabel(plain(f"probability of {name}" if chance else f"{name}{unit_of(seen.fit, name)}"))
+    said, left = f"{name}{unit_of(seen.fit, name)}", 0
+    if output is not None and (output.label is not None or output.kind == "binary"):
+        said = f"probability of {name}" + (f" = {levels_of(program, name)[1]}" if output.label is None else "")
+    panel.set_ylabel(plain(said))
     panel.margins(x=0.01)
     if legends:
-        legend(panel, **where)
+        if output is None or output.label is None:
+            left = unshown(program.translator.shape(program.declarations.axes_of(name)), CURVES)
+        legend(panel, left)
 
 
 # Quantities over two inputs: mean and standard deviation as colours, regions of the most probable class.
 
 SIDE, OPAQUE_SIDE = 40, 12
-ELEMENTS, PANELS = 4, 12
+SOME, PANELS, RINGS = 8, 12, 600
+"""Panels of one name among several, and of all; rows that are drawn as rings."""
 
 
 @dataclass(frozen=True)
@@ -211,10 +222,11 @@ def maps(seen: Seen, names: Sequence[str]) -> Figure:
     grid = np.stack([each.ravel() for each in np.meshgrid(across, up)], axis=1)
     prediction = seen.predict(seen.moved(seen.typical(), seen.columns, grid))
     shape = (len(up), len(across))
-    every = [panel for name in names for panel in _panels(seen, prediction, name, shape)]
-    panels = every[:PANELS]
+    every = [_panels(seen, prediction, name, shape) for name in names]
+    most, count = PANELS if len(names) == 1 else SOME, sum(map(len, every))
+    panels = [panel for each in every for panel in each[:most]][:PANELS]
     held = f" ({', '.join(each.label for each in seen.others)} at the median)" if seen.others else ""
-    part = "" if len(every) == len(panels) else f" ({PANELS} of {len(every)} panels; ask for others by names=...)"
+    part = "" if count == len(panels) else f" ({len(panels)} of {count} panels; ask for others by names=...)"
     placed, beside = _placed(panels)
     figure, axes = canvas(len(placed) // beside, beside, 4.0, 3.3, f"{title_of(seen.fit)}{held}{part}")
     for panel, axis in zip(placed, axes.flat, strict=True):
@@ -261,9 +273,11 @@ def _panels(seen: Seen, prediction: Prediction, name: str, shape: tuple[int, int
         warnings.simplefilter("ignore")
         spread = None if binary else np.sqrt(prediction.variance(name))
     found = []
-    for place, label in elements(seen.fit, name, centre.shape[1:], ELEMENTS):
+    for place, label in elements(seen.fit, name, centre.shape[1:], centre.size):
         points = None if values is None else element(values, place)
-        what = f"probability of {label}" if binary else f"{label}{unit_of(seen.fit, name)}"
+        what = f"{label}{unit_of(seen.fit, name)}"
+        if binary:
+            what = f"probability of {label} = {plain(str(prediction.levels(name)[1]))}"
         found.append(_Panel(what, element(centre, place).reshape(shape), points, chance=binary))
         if spread is not None and np.all(np.isfinite(spread)):
             found.append(_Panel(f"{label}: standard deviation", element(spread, place).reshape(shape), spread=True))
@@ -273,9 +287,9 @@ def _panels(seen: Seen, prediction: Prediction, name: str, shape: tuple[int, int
 def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndarray, up: np.ndarray) -> None:
     from matplotlib.colors import Normalize
 
-    rows = thinned(seen.rows, 2 * RASTER)
+    rows = thinned(seen.rows, 2 * RASTER if panel.points is None else RINGS)
     first, second = (seen.drawn(column, column.values[rows]) for column in seen.columns)
-    horizontal, vertical = (seen.drawn(c, v) for c, v in zip(seen.columns, (across, up), strict=True))
+    horizontal, vertical = map(seen.drawn, seen.columns, (across, up))
     axis.set_title(panel.label, fontsize=10)
     for ends, along, column in ((horizontal, axis.xaxis, seen.columns[0]), (vertical, axis.yaxis, seen.columns[1])):
         along.update_units(ends)  # dates are drawn as such
@@ -284,8 +298,7 @@ def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndar
     if panel.values.ndim == 3:
         _regions(axis, seen, panel, horizontal, vertical, (first, second, rows), looks)
         return
-    seen_points = panel.points is not None and not panel.spread
-    values = panel.points[rows] if seen_points and panel.points is not None else np.full(len(rows), np.nan)
+    values = np.full(len(rows), np.nan) if panel.points is None else panel.points[rows]
     both = np.concatenate([panel.values.ravel(), values[np.isfinite(values)]])
     norm = Normalize(0, 1) if panel.chance else Normalize(*_ends(both))
     table = "cividis" if panel.spread else "RdBu_r" if panel.chance else "viridis"
@@ -295,7 +308,7 @@ def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndar
     figure.colorbar(mesh, ax=axis, pad=0.02)
     if panel.chance and panel.values.min() < 0.5 < panel.values.max():
         axis.contour(horizontal, vertical, panel.values, levels=[0.5], colors="k", linewidths=1)
-    if seen_points:
+    if panel.points is not None:
         known = np.isfinite(values)
         axis.scatter(first[known], second[known], c=values[known], cmap=table, norm=norm, edgecolors="w", **looks)
     else:
@@ -324,12 +337,10 @@ def _regions(
     axis.pcolormesh(horizontal, vertical, shown, shading="nearest", rasterized=True)
     axis.set_title(f"most probable {panel.label}", fontsize=10)
     first, second, rows = points
-    names = seen.fit.program.levels.get(str(output.label and output.label.name), tuple(range(1, count + 1)))
-    for number in range(count):
+    for number, level in enumerate(levels_of(seen.fit.program, panel.label)):
         mine = np.zeros(len(rows), bool) if panel.points is None else panel.points[rows] == number
-        label = plain(str(names[number]))
-        axis.scatter(first[mine], second[mine], color=table[number], edgecolors="w", label=label, **looks)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+        axis.scatter(first[mine], second[mine], color=table[number], edgecolors="w", label=plain(str(level)), **looks)
+    axis.legend(**BESIDE, frameon=False, fontsize=8)
 
 
 # Fields: latents over points of their own, against one coordinate, over two, or point by point.

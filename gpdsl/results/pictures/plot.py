@@ -17,7 +17,7 @@ from gpdsl.results.fit import Fit
 from gpdsl.results.pictures import checks, inference, maps
 from gpdsl.results.pictures.maps import finish, one
 from gpdsl.results.pictures.rows import Quantity, Seen, apart, quantity, seen_of
-from gpdsl.results.pictures.style import folded, save, share, table, thinned, title_of, verify_matplotlib
+from gpdsl.results.pictures.style import abreast, folded, ink, save, share, table, thinned, title_of, verify_matplotlib
 from gpdsl.results.table import predictable_outputs
 from gpdsl.symbolic.readings import field_quantities
 
@@ -43,7 +43,8 @@ def partial(seen: Seen, names: Sequence[str], others: str) -> Figure:
     base = {name: values[chosen] for name, values in seen.inputs.items()} if averaged else seen.typical()
     counts = {"time": TIME_GRID} if not seen.fit.program.opaque else {}  # along which there are seasons
     coarse = OPAQUE_GRID if seen.fit.program.opaque else GRID
-    grids = [column.grid(counts.get(column.kind, coarse)) for column in tried]
+    most = seen.reach(TIME_GRID, names, len(tried))
+    grids = [column.grid(min(counts.get(column.kind, coarse), most), uneven=column.kind == "time") for column in tried]
     made = [seen.moved(base, [column], grid[:, None]) for column, grid in zip(tried, grids, strict=True)]
     prediction = seen.predict({name: np.concatenate([each[name] for each in made]) for name in base})
     count = len(chosen) if averaged else 1
@@ -53,20 +54,21 @@ def partial(seen: Seen, names: Sequence[str], others: str) -> Figure:
         part = whole.at(slice(ends[number], ends[number + 1]))
         return part.averaged(count) if averaged else part
 
-    found = [quantity(seen, prediction, name) for name in names]
+    found = [quantity(seen, prediction, name, banded=not averaged) for name in names]
     effects = [np.ptp(along(found[0], number).centre, axis=0).max() for number in range(len(tried))]
     order = np.argsort(effects)[::-1][: PANELS if len(names) == 1 else SEVERAL]
     how = "averaged over rows" if averaged else "at their medians"
     part = f"{len(order)} of {len(every)} inputs, the " if len(order) < len(every) else ""
-    figure, panels = table(len(names), len(order), f"{title_of(seen.fit)}\n{part}others {how}")
+    others_are = f"\n{part}others {how}" if len(every) > 1 else ""
+    figure, panels = table(len(names), len(order), f"{title_of(seen.fit)}{others_are}")
     for whole, line in zip(found, panels, strict=True):
         for place, number in enumerate(order):
             column, panel = tried[number], line[place]
             one(panel, seen, along(whole, number), column, grids[number])
             marks = seen.drawn(column, column.values[thinned(seen.rows, RUG)])
             where = panel.get_xaxis_transform()
-            panel.plot(marks, np.full(len(marks), 0.01), "|", color="0.4", ms=4, alpha=0.5, transform=where)
-            finish(panel, seen, whole.name, column, legends=place == 0)
+            panel.plot(marks, np.full(len(marks), 0.01), "|", color=ink(0.3), ms=4, transform=where)
+            finish(panel, seen, whole.name, column, legends=place == abreast(panel) - 1)
     share(panels)
     return figure
 
@@ -106,7 +108,10 @@ class Asked:
         return list(self.given or predictable_outputs(self.fit.program.declarations) or self.every)
 
     def outputs(self, *kinds: str) -> list[str]:
-        """The names asked for, or the outputs, of some kinds. Raises GpdslError for other names, and without any."""
+        """The names asked for, or the outputs that the data have, of some kinds.
+
+        Raises GpdslError for other names, and without any.
+        """
         declared = self.fit.program.declarations.outputs
         known = [
             n for n in predictable_outputs(self.fit.program.declarations) if not kinds or declared[n].kind in kinds
@@ -116,7 +121,8 @@ class Asked:
         if wrong or not known:
             has = f"it has {', '.join(known)}" if known else "the model has none"
             raise GpdslError(f"{f'`{wrong[0]}`: ' if wrong else ''}this picture is of {what}; {has}")
-        return list(self.given or known)
+        there = [name for name in known if self.data is not None and self.seen.observed(name) is not None]
+        return list(self.given or there or known)
 
 
 def _fields(asked: Asked) -> Figure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from gpdsl.kernels.interdomain import PATCHES
 from gpdsl.language.inducing import EVERYWHERE, read_features
 from gpdsl.language.model import reads_of
 from gpdsl.results.fit import Fit
-from gpdsl.results.pictures.style import element, plain
+from gpdsl.results.pictures.style import element, plain, thinned
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.table import predictable_outputs
 from gpdsl.symbolic.dependence import inputs_behind
@@ -61,13 +61,27 @@ class Column:
         """What one of its values is called."""
         return plain(str(self.words[int(value) - 1])) if self.words else f"{value:g}"
 
-    def grid(self, count: int) -> np.ndarray:
-        """So many values over its range; fewer of whole numbers, which stay whole; every label."""
+    @cached_property
+    def wide(self) -> bool:
+        """Whether it goes over decades, so that its axis is logarithmic."""
+        if self.kind not in {"real", "positive"} or self.distinct[0] <= 0:
+            return False
+        low, high = np.quantile(self.values, [0.1, 0.9])
+        return bool(high > 100 * low)
+
+    def grid(self, count: int, *, uneven: bool = False) -> np.ndarray:
+        """So many values over its range; fewer of whole numbers, which stay whole; every label.
+
+        Uneven: with random steps, since even ones beat with cycles that are shorter.
+        """
         if self.kind == "label":
             return self.distinct
         if self.kind == "count" and np.ptp(self.distinct) < count:
             return np.arange(self.distinct[0], self.distinct[-1] + 1)
-        found = np.linspace(self.distinct[0], self.distinct[-1], count)
+        found = (np.geomspace if self.wide else np.linspace)(self.distinct[0], self.distinct[-1], count)
+        if uneven:
+            halves = (found[:-1] + found[1:]) / 2
+            found[1:-1] = np.random.default_rng(0).uniform(halves[:-1], halves[1:])
         return np.unique(np.rint(found)) if self.kind == "count" else found
 
 
@@ -90,6 +104,8 @@ class Seen:
     data: Data | None
     names: tuple[str, ...] = ()
     """What the picture is of, where that was said."""
+    places: dict[str, np.ndarray] = field(default_factory=dict)
+    """Where the outputs of the part lie in their predictive distributions, once that was asked."""
 
     @property
     def rows(self) -> int:
@@ -134,6 +150,21 @@ class Seen:
                 words = () if own_words is None else self.levels[str(own_words.name)]
                 found.append(Column(name, place, plain(label), column, declared[name].kind, words))
         return [each for each in found if len(each.distinct) > 1]
+
+    @cached_property
+    def part(self) -> tuple[Seen, Prediction]:
+        """Some rows of the data, and what is predicted of them."""
+        if self.data is None:
+            raise GpdslError("this picture compares predictions with observed values: data=... or --data FILE")
+        rows = thinned(self.rows, self.reach(CHECKED))
+        return seen_of(self.fit, self.data.take(rows)), self.fit.predict_bound(self.data.take(rows), None, None)
+
+    def reach(self, count: int, names: Sequence[str] = (), panels: int = 1) -> int:
+        """So many rows; fewer where parameters are averaged over, as each row of an output is asked of each setting."""
+        if self.fit.settings is None:
+            return count
+        outputs = sum(name in self.fit.program.declarations.outputs for name in names)
+        return int(np.clip(SLOW // (len(self.fit.settings.each) * max(outputs, 1) * panels), 8, count))
 
     def typical(self, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """One row of medians (of some rows), of values that occur: [1, *axes] by name."""
@@ -229,6 +260,9 @@ def seen_of(fit: Fit, data: Any, names: Sequence[str] = ()) -> Seen:
 
 BAND = (0.05, 0.95)
 
+CHECKED, SLOW = 2000, 25_000
+"""Rows that are compared with predictions; rows times settings of the parameters that take some ten seconds."""
+
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
@@ -242,6 +276,7 @@ class Quantity:
     centre: np.ndarray
     band: np.ndarray | None = None
     levels: tuple = ()
+    within: str = "90% band"
 
     @property
     def ordered(self) -> bool:
@@ -256,10 +291,10 @@ class Quantity:
         """Over each `count` rows that follow one another; the band is where 90% of them lie."""
         apart = self.centre.reshape(-1, count, *self.centre.shape[1:])
         band = None if self.levels else np.quantile(apart, BAND, axis=1)
-        return replace(self, centre=apart.mean(axis=1), band=band)
+        return replace(self, centre=apart.mean(axis=1), band=band, within="90% of rows")
 
 
-def quantity(seen: Seen, prediction: Prediction, name: str) -> Quantity:
+def quantity(seen: Seen, prediction: Prediction, name: str, *, banded: bool = True) -> Quantity:
     """What a prediction says of a name: mean (median where some row has no mean) and 90% band."""
     output = seen.fit.program.declarations.outputs.get(name)
     kind = "" if output is None else output.kind
@@ -268,7 +303,7 @@ def quantity(seen: Seen, prediction: Prediction, name: str) -> Quantity:
         first = chances.reshape(len(chances), -1, chances.shape[-1])[:, 0]
         return Quantity(name, kind, first, levels=prediction.levels(name))
     centre = mean_or_median(prediction, name)
-    band = None if kind == "binary" else np.asarray(prediction.quantile(name, BAND))
+    band = None if kind == "binary" or not banded else np.asarray(prediction.quantile(name, BAND))
     return Quantity(name, kind, centre, band)
 
 

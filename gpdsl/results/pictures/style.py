@@ -67,22 +67,35 @@ def wrapped(count: int, width: float, height: float, title: str = "", most: int 
 def table(rows: int, columns: int, title: str) -> tuple[Figure, np.ndarray]:
     """Small panels [rows, columns]; one row is wrapped."""
     if rows > 1:
-        return canvas(rows, columns, 3.2, 2.5, title)
-    figure, panels = wrapped(columns, 3.2, 2.5, title)
-    found = np.empty((1, columns), dtype=object)
-    found[0] = panels
+        figure, found = canvas(rows, columns, 3.2, 2.5, title)
+    else:
+        figure, panels = wrapped(columns, 3.2, 2.5, title)
+        found = np.empty((1, columns), dtype=object)
+        found[0] = panels
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + LEGEND, height)
     return figure, found
+
+
+def abreast(panel: Axes) -> int:
+    """How many panels stand side by side, the last of which has the legend of all."""
+    place = panel.get_subplotspec()
+    assert place is not None
+    return int(place.get_gridspec().ncols)
 
 
 LETTER, KEY = 0.6 / 72, 1.8
 """Inches that a letter is wide, for each point of its size, and that the words of a legend may take."""
 
+LEGEND = 1.2
+"""Inches beside small panels for their legend."""
+
 
 def inches(panel: Axes) -> float:
     """The width of the place of a panel."""
-    place, figure = panel.get_subplotspec(), panel.get_figure(root=True)
-    assert place is not None and figure is not None
-    return float(figure.get_size_inches()[0] / place.get_gridspec().ncols)
+    figure = panel.get_figure(root=True)
+    assert figure is not None
+    return float(figure.get_size_inches()[0] / abreast(panel))
 
 
 def folded(figure: Figure) -> Figure:
@@ -174,20 +187,47 @@ def element(values: np.ndarray, place: tuple[int, ...]) -> np.ndarray:
     return found
 
 
+COLOURS = ["#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"]
+"""Ten that those who see few colours can tell apart as well (Petroff 2021)."""
+
+
 def colours(count: int, *, ordered: bool = False) -> list[Any]:
     """Colours that can be told apart; of levels in order, from dark to light."""
     from matplotlib import colormaps
 
     if ordered:
         return [colormaps["viridis"](each) for each in np.linspace(0.0, 0.9, count)]
-    table = colormaps["tab10" if count <= 10 else "tab20"]
-    return [table(each % table.N) for each in range(count)]
+    if count <= len(COLOURS):
+        return [*COLOURS[:count]]
+    return [colormaps["tab20"](each % 20) for each in range(count)]
 
 
-def legend(panel: Axes, **where: Any) -> None:
-    """A legend where something has a label."""
+def ink(strength: float) -> Any:
+    """The colour of texts, so strong: grey on white, and on black in a dark style."""
+    from matplotlib import rcParams
+    from matplotlib.colors import to_rgba
+
+    return to_rgba(rcParams["text.color"], strength)
+
+
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+"""Where a legend hides nothing."""
+
+
+def legend(panel: Axes, left: int = 0, **where: Any) -> None:
+    """A legend beside a panel where something has a label; it says how many elements are left out."""
+    if left > 0:
+        panel.plot([], [], " ", label=f"and {left} more")
     if panel.get_legend_handles_labels()[0]:
-        panel.legend(**({"loc": "best", "frameon": False, "fontsize": 8} | where))
+        found = panel.legend(**({"frameon": False, "fontsize": 8} | BESIDE | where))
+        for each in found.get_lines():
+            if each.get_marker() == ".":  # of many points, too small to be seen alone
+                each.set_markersize(6.0)
+
+
+def unshown(shape: Sequence[int], most: int) -> int:
+    """How many elements are more than are shown."""
+    return max(int(np.prod(shape, dtype=int)) - most, 0)
 
 
 def save(figure: Figure, path: Path) -> None:
