@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.attempts import _repeated, attempt
+from gpdsl.inference.attempts import _repeated, attempt, exchangeable
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
 from gpdsl.program.cache import precision
@@ -222,3 +222,25 @@ def test_slices_that_start_alike_are_told_by_the_size_of_each_number() -> None:
     np.testing.assert_array_equal(_repeated(values, 0), [[True, True], [True, True], [False, False]])
     np.testing.assert_array_equal(_repeated(values, 1), np.zeros((3, 2), bool))
     np.testing.assert_array_equal(_repeated(np.array([[1.0, 1.1, 1.0]]), 1), [[True, False, True]])
+
+
+TWO = "input x : real\noutput {output}\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, {kernel})\ny ~ {law}\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "kernel", "law", "several"),
+    [
+        ("y : real", "RBF(1)", "Normal(f * g, 0.2)", True),
+        ("y : real", "RBF(2)", "Normal(f * g, 0.2)", False),
+        ("y : real", "2 * RBF(1)", "Normal(f * g, 0.2)", False),
+        ("y : real", "RBF(1)", "Normal(f + g, 0.2)", True),
+        ("y : count", "RBF(1)", "Poisson(exp(f + g))", False),
+    ],
+)
+def test_latents_that_may_be_exchanged_start_alike_and_bend_the_density(
+    output: str, kernel: str, law: str, several: bool
+) -> None:
+    """Of quadratic log likelihoods kernels alone are alike; those that are concave have one maximum."""
+    data = {"x": np.arange(3.0), "y": np.ones(3)}
+    problem = problem_of(TWO.format(output=output, kernel=kernel, law=law), data, inducing=2)
+    assert exchangeable(problem) == several

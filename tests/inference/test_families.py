@@ -282,3 +282,13 @@ def test_pairs_of_diagonal_components_are_as_far_apart_as_their_gaussians_say(rn
         assert gap == pytest.approx(np.sum((mean[k] - mean[i]) ** 2 / (sd[k] ** 2 + sd[i] ** 2)))
     logs = [[np.sum(np.log(sd[k] ** 2 + sd[i] ** 2)) for i in range(3)] for k in range(3)]
     np.testing.assert_allclose(family.pairs(q, features)[1], logs)
+
+
+def test_pairs_of_full_components_are_as_far_apart_as_their_gaussians_say(rng: np.random.Generator) -> None:
+    q = {"mean": rng.standard_normal((3, 2, 4)), "root": np.tril(rng.uniform(0.3, 1.0, (3, 2, 4, 4)))}
+    gaps, logs = parse_family("mixture_full(3)", False).pairs({k: jnp.asarray(v) for k, v in q.items()}, None)
+    covariances = q["root"] @ np.swapaxes(q["root"], -1, -2)
+    for k, i in np.ndindex(3, 3):
+        apart, total = q["mean"][k] - q["mean"][i], covariances[k] + covariances[i]
+        assert gaps[k, i] == pytest.approx(np.sum(apart * np.linalg.solve(total, apart[..., None])[..., 0]))
+        assert logs[k, i] == pytest.approx(np.sum(np.linalg.slogdet(total)[1]))

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal, norm
 
 import gpdsl
+from gpdsl.program.cache import jit, precision
+from gpdsl.program.joint import Marginals, moment_values
+from gpdsl.symbolic.expectations import root_symbol
+from gpdsl.symbolic.terms import latents_in
+from tests.inference.problems import problem_of
 
 SLOPES = """
 input x : real
@@ -282,3 +289,31 @@ def test_an_opaque_function_takes_several_values_of_a_latent() -> None:
     np.testing.assert_allclose(np.sqrt(ours.predict(new).variance("f")), sd, rtol=0.05)
     with pytest.raises(gpdsl.GpdslError, match="several values of latent `f`"):
         model.fit(data, optimizer="adam")
+
+
+def test_readings_of_a_latent_are_drawn_by_the_variances_of_their_sums(rng: np.random.Generator) -> None:
+    """f, f(z) and their sum: samples are those of the root of the covariance, and so are symbols for entries."""
+    program = problem_of(PRODUCTS, {"x": np.arange(4.0), "z": np.ones(4), "y": np.ones(4)}, inducing=3).program
+    (group,) = program.groups
+    assert [len(group.readings.basis), list(group.readings.sums)] == [2, [(0, 1, 2)]]
+    mean, wide = rng.standard_normal((4, 2)), rng.standard_normal((4, 2, 3))
+    covariance, normals = wide @ wide.swapaxes(1, 2), rng.standard_normal((5, 1, 4, 3))
+    sums = np.array([[1, 0], [0, 1], [1, 1]])
+    with precision("float64"):
+        q = Marginals(
+            jnp.asarray(mean @ sums.T)[None], jnp.asarray(np.einsum("ri,nij,rj->nr", sums, covariance, sums))[None]
+        )
+        latents = latents_in(program.translator, program.observations[0].log_density)
+        refs, order = program.translator.references, group.readings.basis.index
+        f, there = sorted(latents, key=lambda each: order(refs[each].reading))
+
+        def found(q: Marginals, normals: Any) -> tuple[Any, list[Any]]:
+            values = moment_values(program, [f, there], q, ())
+            return q.at(program, normals), [values[root_symbol(*of)] for of in ((f, f), (there, f), (there, there))]
+
+        drawn, entries = jit(found)(q, jnp.asarray(normals))
+    root = np.linalg.cholesky(covariance)
+    expected = mean + np.einsum("nij,snj->sni", root, normals[:, 0, :, :2])
+    np.testing.assert_allclose(drawn[:, 0], expected @ sums.T, rtol=1e-9, atol=1e-12)
+    for entry, (i, j) in zip(entries, ((0, 0), (1, 0), (1, 1)), strict=True):
+        np.testing.assert_allclose(np.ravel(entry), root[:, i, j], rtol=1e-9)

@@ -6,7 +6,9 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,8 +21,9 @@ from gpdsl.inference.inducing import growth
 from gpdsl.inference.layered import planning, settled
 from gpdsl.inference.layered.propagation import Expected, Layers
 from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, may_be_none, passing_on, start_layers
+from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.features import factorise, sparse_features
-from gpdsl.inference.problem import Result
+from gpdsl.inference.problem import Monitor, Result
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import make_rows
@@ -469,3 +472,46 @@ def test_layers_over_data_without_noise_end_no_worse_than_one() -> None:
     wide = SHARP.replace("0.0001", "0.1").replace("0.5", "1")
     fit = gpdsl.compile(wide).fit({"x": x, "y": np.sin(2 * x)}, seed=0, standardise=True, progress=False)
     assert fit.elbo > 140 and not fit.notes
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is asked of a choice when layers go on from one."""
+
+    inducing: int
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("rows", "points", "gained", "told"),
+    [
+        (50, 30, 2.0, "30 inducing points of the last layer give more than depth gives with 8"),
+        (growth.FEW + 1, 8, 2.0, "the 8 of one layer, from which all go on: its bound was higher than theirs"),
+        (50, 30, -2.0, ""),
+    ],
+)
+def test_layers_go_on_from_one_in_few_short_steps_and_stay_where_that_loses(
+    rows: int, points: int, gained: float, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Any] = []
+    first, later = Monitor(50), Monitor(50)
+    first.history[:], later.history[:] = [(50, -20.0, 1.0)], [(7, -20.0 + gained, 0.5)]
+
+    def infer(program: Any, data: Any, options: Options, callback: Any, start: Any, keep: Any) -> Any:
+        assert options.steps == (growth.GOING_ON_ALL if rows <= growth.FEW else growth.GOING_ON)
+        assert options.learning_rate == growth.GENTLE and options.samples == 3
+        keep(Chosen(points), "so far")
+        result = Result({}, [], [], np.ones(1), -20.0 + gained, 0.0, interrupted=True)
+        return result, later, Chosen(points), 1e-6
+
+    monkeypatch.setattr(growth, "infer", infer)
+    start: Any = SimpleNamespace(inducing=[np.zeros((8, 1)), np.zeros((points, 1))])
+    found: Any = Result({}, [], [], np.ones(1), -20.0, 0.0), first, Chosen(8), 1e-8
+    data: Any = SimpleNamespace(rows=rows)
+    given: Any = data, Options(samples=3), found, None, lambda *of: kept.append(of), None, start
+    result, history, choice, jitter = growth._layers_go_on(*given)
+    assert result.interrupted and result.elbo == max(-20.0, -20.0 + gained)
+    assert [step for step, *_ in history.history] == [50, 57]
+    assert jitter == (1e-6 if told else 1e-8)
+    assert choice.reasons == ({"inducing": told} if told else {})
+    assert kept[0][0].reasons["inducing"] and kept[0][1] == "so far"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.natural.minibatch import Schedule, settled
-from gpdsl.inference.problem import Report
+from gpdsl.inference.natural.minibatch import MinibatchSearch, Schedule, settled
+from gpdsl.inference.problem import Monitor, Report
 from tests.inference.conftest import COUNTS
 
 Case = tuple[gpdsl.Model, dict[str, np.ndarray]]
@@ -182,3 +185,26 @@ def test_the_reported_bound_is_that_of_all_rows(counts: Case, rng: np.random.Gen
     rest = {"inducing": 10, "fixed": ["s2", "ell"], "posterior": "full", "batch": 0}
     still = model.fit(data, start=fit, optimizer="adam", learning_rate=1e-9, steps=1, **rest)
     assert still.elbo == pytest.approx(fit.elbo, abs=1e-4)
+
+
+@pytest.mark.parametrize("failures", [2, 99])
+def test_chunks_that_end_in_no_number_are_made_anew_with_shorter_steps(failures: int) -> None:
+    begun: list[tuple[int, float]] = []
+    search: Any = SimpleNamespace(schedule=Schedule(100, 0.1, 0.01), size=50, trace=[], at=None)
+    search.problem = SimpleNamespace(epoch=1, monitor=Monitor(100))
+
+    def chunk(done: int) -> Any:
+        begun.append((done, search.schedule.rate))
+        failed = len(begun) <= failures
+        return (np.full(3, np.nan if failed else done),), np.full(50, -1.0 - failed)
+
+    search._chunk = chunk
+    message = MinibatchSearch._all_steps(search)
+    if failures == 99:
+        assert message == "stopped: the bound is not a finite number, however small the steps"
+        assert len(begun) == 7 and search.at is None
+        return
+    assert [done for done, _ in begun] == [0, 0, 0, 50]
+    np.testing.assert_allclose([rate for _, rate in begun], [0.01, 0.003, 0.0009, 0.0009])
+    assert search.at[0][0] == 50 and search.trace == [-1.0] * 100
+    assert [step for step, *_ in search.problem.monitor.history] == [50, 100]

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference import mixtures
 from gpdsl.inference.mixtures import APART, NONE_HIGHER, parted
-from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.plan.options import Options
+from gpdsl.inference.posteriors.family import Full, Whitened, parse_family
+from gpdsl.inference.problem import Result
 from gpdsl.program.program import make_program
+from tests.inference.problems import problem_of
 
 NOISY = """
 input x : real
@@ -164,3 +168,47 @@ def test_components_go_to_the_images_of_their_mean_before_they_are_halved() -> N
             np.testing.assert_allclose(found[1:], [-mean[0], mean[0] - aside], atol=1e-12)
         else:
             np.testing.assert_allclose(found[1], mean[0] - aside, atol=1e-12)
+
+
+def test_one_gaussian_is_looked_at_where_its_exact_evidence_is_greatest_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The higher of its two ends is told as a mixture of equal components."""
+    data, ends = waves(1), {"attempt": -5.0, "there": -3.0}
+    problem = problem_of(NOISY, data, posterior="mixture_full(2)")
+    q, known = [Whitened(np.ones((1, 1, 2)), np.eye(2)[None, None])], {"ell": np.array(0.3)}
+
+    def end(name: str, one: Any) -> Result:
+        assert one.layout.family == Full() and one.choice.posterior == "full" and one.choice.optimizer == "natural"
+        return Result(dict(one.parameters), [], q, np.ones(1), ends[name], 0.0)
+
+    monkeypatch.setattr(mixtures, "attempt", lambda one, engine: end("attempt", one))
+    monkeypatch.setattr(mixtures, "ProfiledSearch", lambda one: one)
+    monkeypatch.setattr(mixtures, "drive", lambda monitor, one: end("there", one))
+    given: Any = problem, lambda one: pytest.fail("it is not searched by its own engine"), known
+    found = mixtures._one_gaussian(*given)
+    assert found.elbo == -3.0 and found.parameters == known
+    assert found.posterior[0].mean.shape == (2, 1, 2) and found.weights.tolist() == [0.5, 0.5]
+    ends["there"] = np.nan
+    assert mixtures._one_gaussian(*given).elbo == -5.0
+
+
+@pytest.mark.parametrize(
+    ("family", "conjugate", "inducing", "exact", "known"),
+    [
+        ("mixture_full(2)", True, None, True, True),
+        ("mixture_full(2)", True, None, False, False),
+        ("mixture_full(2)", True, 5, True, False),
+        ("mixture_full(2)", False, None, True, False),
+        ("mixture(2)", True, None, True, False),
+    ],
+)
+def test_exact_parameters_are_asked_for_where_full_covariances_could_be_exact(
+    family: str, conjugate: bool, inducing: int | None, exact: bool, known: bool
+) -> None:
+    def fit(program: Any, data: Any, options: Options) -> Any:
+        assert (options.posterior, options.optimizer, options.samples) == ("auto", "auto", 7)
+        return SimpleNamespace(parameters="those"), None, SimpleNamespace(exact=exact), 0.0
+
+    program: Any = SimpleNamespace(conjugate=conjugate, opaque=False)
+    options = Options(posterior=family, optimizer="lbfgs", samples=7, inducing=inducing)
+    found = mixtures.exact_parameters(parse_family(family, True), program, None, options, fit)  # type: ignore[arg-type]
+    assert found == ("those" if known else None)

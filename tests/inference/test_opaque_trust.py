@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,8 +12,9 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.opaque.evaluations import Judged, Trust
+from gpdsl.inference.plan.options import Options
 from gpdsl.program.parameters import bijector
-from gpdsl.results.summary import WorseThanStart
+from gpdsl.results.summary import WorseThanStart, verify_progress
 
 TIMES = np.array([0.5, 1.5, 3.0])
 OSCILLATOR = """
@@ -130,3 +134,23 @@ def test_the_bound_of_a_stochastic_fit_is_that_of_its_gaussian() -> None:
     bound = expected - divergence + stats.lognorm.logpdf(s, 1.0)
     assert divergence > 1 and fit.elbo == pytest.approx(bound, abs=4 * fit.elbo_se)
     assert fit.elbo_se < 0.2
+
+
+def test_an_end_below_the_start_is_told_by_more_than_errors_explain() -> None:
+    def fit(start: float, elbo: float, error: float, **other: Any) -> Any:
+        told = {"message": "all steps done", "interrupted": False, "options": Options(), **other}
+        told |= {"program": SimpleNamespace(opaque=True), "history": np.array([[0.0, start, 0.0], [9.0, elbo, 1.0]])}
+        return SimpleNamespace(elbo=elbo, elbo_se=error, **told)
+
+    with pytest.raises(
+        WorseThanStart, match=r"ended at -12 nats \(all steps done\), where it started from -10:"
+    ) as raised:
+        verify_progress(worse := fit(-10.0, -12.0, 0.03))
+    assert raised.value.fit is worse
+    for fine in (
+        fit(-10.0, -10.9, 0.0),
+        fit(-10.0, -12.0, 0.05),  # a step may be wrong by 25 of these errors, and one nat
+        fit(-10.0, -12.0, 0.0, interrupted=True),
+        fit(-10.0, -12.0, 0.0, options=Options(engine="mcmc")),
+    ):
+        assert verify_progress(fine) is fine

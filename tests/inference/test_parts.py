@@ -12,7 +12,7 @@ import sympy as sp
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference import resolution, unrelated_rows
+from gpdsl.inference import infer, resolution, unrelated_rows
 from gpdsl.inference.ascent import adam, joint as alternating, lbfgs
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.exact.gridded import Gridded
@@ -24,6 +24,7 @@ from gpdsl.inference.opaque import stochastic
 from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.explain import WIDEST, _shorten
 from gpdsl.inference.plan.options import Choice, Options, decide, make_options
+from gpdsl.inference.problem import Result
 from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit
 from gpdsl.inference.quadruply_stochastic.weights import Weights
 from gpdsl.kernels.functionals import Derivatives, Values
@@ -138,7 +139,13 @@ def test_more_inducing_points_than_rows_is_an_error(counts: Case) -> None:
     assert "35" in str(raised.value)
 
 
-def test_a_bound_that_is_nowhere_finite_ends_in_an_error_that_names_the_row() -> None:
+@pytest.mark.parametrize("searched", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_a_bound_that_is_nowhere_finite_ends_in_an_error_that_names_the_row(
+    searched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not searched:
+        nothing = Result({}, [], [], np.ones(1), np.nan, np.nan)
+        monkeypatch.setattr(infer, "attempt", lambda problem, engine: nothing)
     model = gpdsl.compile("input x : real\noutput n : count\nlatent f(x) ~ GP(900, RBF(1))\nn ~ Poisson(exp(f))\n")
     with pytest.raises(GpdslError, match="Poisson is not finite in row 1") as raised:
         model.fit({"x": [1.0, 2.0], "n": [1, 2]})

@@ -137,8 +137,12 @@ def test_a_file_names_the_features_that_it_needs(tmp_path: Path) -> None:
         gpdsl.load_fit(tmp_path / "a.gpfit")
 
 
-def test_other_kernels_are_refused_with_a_place() -> None:
+def test_other_kernels_are_refused_with_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(featured, "_verified", lambda *_: np.eye(2))
     register()
+    assert featured.registered_features("bins(12, over = [0, 4])") == {
+        "bins": "inducing features bins of Matern12, whose covariances and their squares add up to 2 and 2"
+    }
     with pytest.raises(gpdsl.ModelError, match="bins features are known of Matern12, not of RBF"):
         gpdsl.compile(MODEL.format(kernel="RBF")).fit(DATA)
 

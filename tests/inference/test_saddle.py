@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.ascent.lbfgs import maximise_off_saddles
 
 
 @pytest.mark.slow
@@ -57,3 +59,29 @@ def test_starts_at_draws_of_a_latent_with_two_signs_differ(squared: gpdsl.Fit) -
 
 def test_curvature_is_that_of_the_maximum_found(squared: gpdsl.Fit) -> None:
     assert "no standard errors" not in str(squared.summary())
+
+
+@pytest.mark.parametrize("curvature", [1.0, 1e-6])
+def test_a_search_goes_on_from_beside_a_saddle_that_promises_enough(curvature: float) -> None:
+    """x = 0 has no slope in x, where c (x^2 / 2 - x^4 / 4) is least along it: the maxima are x = 1 and -1."""
+    told: list[tuple[int, float]] = []
+
+    def objective(point: Any) -> tuple[float, Any]:
+        x, y = point["x"], point["y"]
+        value = 8 * curvature * (x**2 / 2 - x**4 / 4) - (y - 1) ** 2 / 2
+        return float(value), {"x": 8 * curvature * (x - x**3), "y": 1 - y}
+
+    found = maximise_off_saddles(
+        objective,
+        {"x": np.array(0.0), "y": np.array(0.3)},
+        steps=50,
+        tolerance=1e-12,
+        report=lambda *each: told.append(each),
+        size=10.0,
+    )
+    left = curvature == 1.0
+    assert abs(found.point["x"]) == pytest.approx(1.0 if left else 0.0, abs=1e-5)
+    assert found.point["y"] == pytest.approx(1.0, abs=1e-5)
+    assert found.value == pytest.approx(2.0 if left else 0.0, abs=1e-9)
+    steps = [step for step, _ in told]
+    assert steps == sorted(steps) and told[-1][1] == pytest.approx(found.value)

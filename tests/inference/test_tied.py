@@ -18,12 +18,12 @@ from gpdsl.inference.bound import GroupView, assemble
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.sweep import covariances_at, ended, sweep
-from gpdsl.inference.natural.tied import Tied, definite, host_posterior, no_sites, transported
-from gpdsl.inference.posteriors.features import Features
+from gpdsl.inference.natural.tied import Tied, backward, definite, forward, host_posterior, no_sites, transported
+from gpdsl.inference.posteriors.features import Covariances, Features
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance, variance
 from gpdsl.kernels.numerics import cholesky
-from gpdsl.program.cache import jit
+from gpdsl.program.cache import jit, precision as precision_of
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import take_rows
@@ -229,3 +229,54 @@ def test_the_end_of_a_search_is_another_fit_only_where_that_has_the_higher_bound
     found = ended(cast(Any, SimpleNamespace(inducing=[])), first, end("last", at_last))
     assert list(found.parameters) == list(found.posterior) == [kept]
     assert found.elbo == max(at_last, at_first or 0.0) and bool(found.message) == (kept == "first")
+
+
+@pytest.mark.parametrize("factors", [1, 2])
+def test_slopes_by_hand_are_those_of_differences(factors: int, rng: np.random.Generator) -> None:
+    """Of dm'mean + dv'variance - KL with t(u) held, in NumPy, of kernels that latents share and have alone."""
+    size, rows, scale = 3, 4, np.array([0.7, 1.6])
+    root = rng.standard_normal((factors, size, 2 * size))
+    known = [
+        root @ root.swapaxes(1, 2) / size,
+        0.2 * rng.standard_normal((factors, size, rows)),
+        np.ones((factors, rows)),
+    ]
+    d_mean, d_variance = rng.standard_normal((2, 2, rows))
+    lower = np.linalg.cholesky(known[0])
+    wide = rng.standard_normal((2, size, 2 * size))
+    linear, precision = rng.standard_normal((2, size)), wide @ wide.swapaxes(1, 2) / size
+
+    def value(inducing: np.ndarray, cross: np.ndarray, prior: np.ndarray, scale: np.ndarray) -> float:
+        total = 0.0
+        for j, s in enumerate(scale):
+            place = j % factors
+            away, now = np.linalg.inv(lower[place]), inducing[place]
+            q = np.linalg.inv(np.linalg.inv(s * now) + away.T @ precision[j] @ away)
+            mean, weights = q @ away.T @ linear[j], np.linalg.solve(now, cross[place])
+            left = prior[place] - np.sum(cross[place] * weights, axis=0) + np.sum(weights * (q @ weights), axis=0) / s
+            ratio = np.linalg.solve(s * now, q)
+            paid = np.trace(ratio) + mean @ np.linalg.solve(s * now, mean) - size - np.linalg.slogdet(ratio)[1]
+            total += d_mean[j] @ (mean @ weights) / np.sqrt(s) + d_variance[j] @ left - 0.5 * paid
+        return float(total)
+
+    def slopes_of(known: list[Any], tied: Tied, scale: Any) -> dict[str, Any]:
+        return vars(backward(forward(Covariances(*known), tied, scale), scale, d_mean, d_variance))
+
+    with precision_of("float64"):
+        given = known, Tied(linear, precision, lower), scale
+        found = jit(slopes_of)(*jax.tree.map(jnp.asarray, given))
+    phi = np.linalg.solve(lower, known[1])[[0, -1]]
+    square = np.einsum("jar,jr,jbr->jab", phi, d_variance, phi)
+    np.testing.assert_allclose(found["precision"], -2 * square / scale[:, None, None], rtol=1e-9, atol=1e-12)
+    covariances = found["covariances"]
+    slopes = [covariances.inducing, covariances.cross, covariances.prior, found["scale"]]
+    arguments = [*known, scale]
+    for which, slope in enumerate(slopes):
+        for place in np.ndindex(np.shape(slope)):
+            ends = []
+            for step in (1e-5, -1e-5):
+                moved = [np.array(each) for each in arguments]
+                moved[which][place] += step / 2
+                moved[which][(place[0], *place[:0:-1]) if which == 0 else place] += step / 2
+                ends.append(value(*moved))
+            assert slope[place] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-8)

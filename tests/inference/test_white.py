@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.program.white import notes_on_white, training
+from gpdsl.results.fitting import prepare
 
 PRIOR = "0.8 * RBF(0.7) + 0.2 * White()"
 TEXT = f"input x : real\noutput y : real\nlatent f(x) ~ GP(0.3, {PRIOR})\ny ~ Normal(f, 0.2)\n"
@@ -122,3 +124,20 @@ def test_fits_are_kept_and_gone_on_from(data: dict[str, np.ndarray], tmp_path: P
 def test_the_plan_shows_it_as_noise(data: dict[str, np.ndarray]) -> None:
     text = "param w : positive = 1\n" + TEXT.replace("0.2 * White", "w * White")
     assert "log(sqrt(w + 0.04))" in gpdsl.compile(text).explain(data, inducing=20)
+
+
+@pytest.mark.parametrize(
+    ("law", "variance"),
+    [("Normal(2 * f + 1, 0.5)", 0.25 + 4 * 0.2), ("Normal(f, exp(f))", None), ("Normal(f^2, 1)", None)],
+)
+def test_it_becomes_noise_where_one_normal_output_reads_it_linearly(law: str, variance: float | None) -> None:
+    text = f"input x : real\noutput y : real\nlatent f(x) ~ GP(0.3, {PRIOR})\ny ~ {law}\n"
+    two = text + "output z : real\nz ~ Normal(f, 0.5)\n"
+    data = {"x": np.arange(3.0), "y": np.ones(3), "z": np.ones(3)}
+    for each, told in ((text, variance), (two, None)):
+        found = training(prepare(gpdsl.compile(each), data, {}, {})[0], dense=False)
+        assert [group.apart for group in found.groups] == [told is None]
+        if told is None:
+            assert "White() in the kernel of `f` is left as in the prior" in notes_on_white(found)[0]
+        else:
+            assert float(found.observations[0].law.arguments["sd"]) ** 2 == pytest.approx(told)  # type: ignore[union-attr]

@@ -122,3 +122,10 @@ def test_single_precision_stays_single_and_finite() -> None:
         found = jit(function)(2.5, x)
         assert found.dtype == jnp.float32
         assert np.isfinite(found).all()
+
+
+def test_the_slope_of_student_is_its_density_over_its_share() -> None:
+    z = np.array([-40.0, -3.001, -2.999, -0.4, 0.0, 1.3, 25.0])
+    value, slope = jit(lambda v: jax.jvp(lambda v: tails.log_student_cdf(3.5, v), (v,), (jnp.ones_like(v),)))(z)
+    np.testing.assert_allclose(value, stats.t.logcdf(z, 3.5), rtol=1e-10)
+    np.testing.assert_allclose(slope, np.exp(stats.t.logpdf(z, 3.5) - stats.t.logcdf(z, 3.5)), rtol=1e-9)

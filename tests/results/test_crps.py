@@ -171,3 +171,18 @@ def test_levels_of_observed_labels_are_numbered_in_their_order() -> None:
     np.testing.assert_array_equal(found, [[2.0, np.nan], [0.0, np.nan]])
     with pytest.raises(gpdsl.GpdslError, match="other is none of its levels, low, mid, high"):
         _numbered(prediction, "k", ["low", "other"])
+
+
+def test_error_rates_are_shares_of_labels_that_are_not_the_most_probable() -> None:
+    """And of binary values on the wrong side; unobserved ones count for nothing, and numbers have no such share."""
+    text = "index c in 1..3\ninput x : real\noutput y : label[c]\noutput b : binary\noutput n : real\n"
+    text += "latent f[c](x) ~ GP(0, RBF(1))\ny ~ Categorical(logits = f)\nb ~ Bernoulli(probit = f[1])\n"
+    text += "n ~ Normal(f[2], 1)\n"
+    data = {"x": X, "y": [1, 2, 3] * 5, "b": [1, 1, 0] * 5, "n": X}
+    fit = unlearnt(text, data)
+    places, sure = fit.predict(data).mean("y").argmax(axis=1) + 1, fit.predict(data).mean("b") > 0.5
+    seen = {**data, "b": np.where(X > 2, np.nan, data["b"])}
+    assert gpdsl.score.error_rate(fit, data, "y") == np.mean(places != data["y"])
+    assert gpdsl.score.error_rate(fit, seen, "b") == np.mean((sure != np.array(data["b"]))[X <= 2])
+    with pytest.raises(gpdsl.GpdslError, match="error_rate: `n` is neither binary nor a label; use rmse, crps or nlpd"):
+        gpdsl.score.error_rate(fit, data, "n")
