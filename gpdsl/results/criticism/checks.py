@@ -12,6 +12,7 @@ from jaxtyping import Float
 from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, described, plural, preformatted, quoted
 from gpdsl.inference.integrated import UNTRUSTED
+from gpdsl.inference.watch import watching
 from gpdsl.language.calls import answering
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows
 from gpdsl.results.criticism.without import leave_one_out
@@ -164,6 +165,8 @@ class Comparison:
         if len(self.rows) > 1 and -self.rows[1].difference < CLOSE:
             notes.append(f"differences below {CLOSE:g} nats tell little")
         notes.extend(self._unsure())
+        if any(isinstance(each, LeaveOneOut) and each.not_made for each in self.elpds.values()):
+            notes.append("interrupted before all fits without a row were made: `within` says what that may cost")
         methods = {each.method.removeprefix("exact ") for each in self.elpds.values()}
         if len(methods) > 1:
             notes.append(f"rows are left out in different ways: {', '.join(sorted(methods))}")
@@ -204,7 +207,8 @@ def compare(fits: Mapping[str, Fit | Elpd] | Sequence[Fit | Elpd], data: Any = N
     if data is None and (bare := [name for name, each in named.items() if isinstance(each, Fit)]):
         raise GpdslError(f"compare: {quoted(bare[0])} is a fit: give the data that were fitted, compare(fits, data)")
     _verify_outputs({name: _fit_of(each) for name, each in named.items()})
-    found = {name: leave_one_out(each, data) if isinstance(each, Fit) else each for name, each in named.items()}
+    with watching():  # an interrupt ends the fits without a row of all of them
+        found = {name: leave_one_out(each, data) if isinstance(each, Fit) else each for name, each in named.items()}
     _verify_rows(found)
     best = max(found, key=lambda name: found[name].elpd)
     rows = [_compared(name, each, found[best]) for name, each in found.items()]

@@ -107,6 +107,8 @@ class LeaveOneOut(Elpd):
     """Nats that each term may be off by, 0 of rows that are left out exactly or by a fit without them."""
     without: Mapping[int, Fit] = field(default_factory=dict)
     """Fits without a row, by its number from 0."""
+    not_made: int = 0
+    """Such fits that an interrupt has kept from being made: `error` says what their rows may be off by."""
     densities: Float[np.ndarray, "settings rows"] | None = None
     """log p(y_n | the other rows) under every setting, in the units of the fit."""
     places: Mapping[str, Float[np.ndarray, "2 rows *axes"]] = field(default_factory=dict)
@@ -158,6 +160,8 @@ class LeaveOneOut(Elpd):
         said = super().__repr__()[:-1]
         if self.without:
             said += f", {len(self.without)} of them by fits without them"
+        if self.not_made:
+            said += f", interrupted before {plural(self.not_made, 'fit')} without a row"
         if self.error is not None and np.any(self.error > 0):
             said += f", within {self.elpd_error:.2g} nats"
         if np.isfinite(self.k).any():

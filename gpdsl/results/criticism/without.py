@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from gpdsl.data.errors import shown
 from gpdsl.data.looks import level_columns
 from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Monitor
 from gpdsl.language.model import Axis
 from gpdsl.language.options import check_option
 from gpdsl.language.vocabulary import closest
 from gpdsl.results.criticism import left_out
+from gpdsl.results.criticism.refits import Callback, made_of, naming, options_anew, refitted
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -38,13 +39,16 @@ class CrossValidation(left_out.Elpd):
     """Rows predicted by fits that have not seen them.
 
     `folds` [rows] is the fit, from 1, that predicts a row; 0 where none does. `parameters` are those of each fit.
+    `interrupted` tells that some fits were not made.
     """
 
     folds: Int[np.ndarray, " rows"]
     parameters: tuple[Mapping[str, np.ndarray], ...]
+    interrupted: bool = False
 
     def __repr__(self) -> str:
-        return f"<{self.said}, {plural(len(self.parameters), 'fit')}>"
+        stopped = ", interrupted before the others" if self.interrupted else ""
+        return f"<{self.said}, {plural(len(self.parameters), 'fit')}{stopped}>"
 
 
 def cross_validate(fit: Fit, data: Any, folds: int, by: str | None, seed: int) -> CrossValidation:
@@ -80,35 +84,23 @@ def _validated(fit: Fit, bound: Data, splits: list[Split], method: str) -> Cross
     """Every split fitted anew, and its rows predicted. Raises GpdslError before the first fit where one cannot be."""
     for number, split in enumerate(splits, 1):
         _check_split(fit, bound, split, f"{method}: fit {number} of {len(splits)}")
-    folds, found, parameters = np.zeros(bound.rows, int), np.full(bound.rows, np.nan), []
-    for kept, left in splits:
-        if not (left := left & left_out.observed_rows(bound)).any():
-            continue
-        one = _fitted(fit, bound.take(np.flatnonzero(kept)))
-        parameters.append(one.parameters)
-        folds[left] = len(parameters)
-        found[left] = one.log_predictive_density(bound.take(np.flatnonzero(left)))
-    itself = np.where(folds > 0, fit.log_predictive_density(bound), np.nan)
-    return CrossValidation(fit, bound, found, itself, method, folds, tuple(parameters))
+    folds, found = np.zeros(bound.rows, int), np.full(bound.rows, np.nan)
+    seen = left_out.observed_rows(bound)
+    told = [(kept, left & seen) for kept, left in splits if np.any(left & seen)]
 
+    def one(split: Split, callback: Callback) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+        kept, left = map(np.flatnonzero, split)
+        fitted = refitted(fit, bound.take(kept), options_anew(fit), callback)
+        return fitted.parameters, fitted.log_predictive_density(bound.take(left))
 
-def _fitted(fit: Fit, some: Data) -> Fit:
-    """The model fitted to some of the rows, from where the fit of all of them has ended."""
-    from gpdsl.results.fitting import fit_model
-
-    found = fit_model(fit.model, some, fit.columns, None, False, options_anew(fit), start=fit)
-    if found.interrupted:
+    made = made_of([f"fit {number} of {len(told)}" for number in range(1, len(told) + 1)], told, one)
+    if not made:
         raise KeyboardInterrupt
-    return found
-
-
-def options_anew(fit: Fit) -> Options:
-    """Those of the fit, with what it has chosen by its number of rows, and no values to begin at other than its own."""
-    init = {name: fit.parameters[name] for name in fit.options.init}
-    inducing = fit.options.inducing
-    if inducing is None and fit.choice.weights is None and not (fit.choice.exact or fit.choice.dense):
-        inducing = dict(fit.choice.own) or fit.choice.inducing
-    return replace(fit.options, init=init, inducing=inducing, diagnose="no")
+    for number, ((_, left), (_, densities)) in enumerate(zip(told, made, strict=False), 1):
+        folds[left], found[left] = number, densities
+    itself = np.where(folds > 0, fit.log_predictive_density(bound), np.nan)
+    parameters = tuple(each for each, _ in made)
+    return CrossValidation(fit, bound, found, itself, method, folds, parameters, len(made) < len(told))
 
 
 def _check_split(fit: Fit, bound: Data, split: Split, where: str) -> None:
@@ -239,20 +231,15 @@ def leave_one_out(fit: Fit, data: Any, refits: int | None = None) -> left_out.Le
     bound = left_out.fitted_rows(fit, data, "loo")
     found = left_out.leave_one_bound(fit, bound)
     asked = _rows(found)
-    most = min(_by_itself(fit) if refits is None else int(refits), len(asked))
-    return _told(found, dict(_fits_without(fit, bound, asked[:most])))
+    rows = asked[: _by_itself(fit) if refits is None else int(refits)].tolist()
+    names = [f"{_without(row)}, {number} of {len(rows)}" for number, row in enumerate(rows, 1)]
+    made = made_of(names, rows, partial(_fit_without, fit, bound))
+    told = _told(found, dict(zip(rows, made, strict=False)))
+    return replace(told, not_made=len(rows) - len(made))
 
 
-def _fits_without(fit: Fit, bound: Data, rows: Int[np.ndarray, " some"]) -> Iterator[tuple[int, Fit]]:
-    """A fit without each row; with a bar where that takes long and somebody looks."""
-    from gpdsl.results.fitting import progress_shown
-
-    with progress_shown(None, None) as report:
-        monitor = Monitor(len(rows), report, "fits without a row")
-        for done, row in enumerate(map(int, rows), 1):
-            found = _fit_without(fit, bound, row)
-            yield row, found
-            monitor.report(done, found.elbo)
+def _without(row: int) -> str:
+    return f"row {row + 1} left out"
 
 
 def _moved(found: left_out.LeaveOneOut) -> Float[np.ndarray, " rows"]:
@@ -280,18 +267,12 @@ def _by_itself(fit: Fit) -> int:
     return FEWER if options.posterior == "corrected" or fit.settings is not None or program.inner else MOST
 
 
-def _fit_without(fit: Fit, bound: Data, row: int) -> Fit:
+def _fit_without(fit: Fit, bound: Data, row: int, callback: Callback) -> Fit:
     """The model fitted to all rows but one, whose values are missing."""
-    from gpdsl.results.fitting import fit_model
-
     seen = np.arange(bound.rows) != row
     observed = {name: known & seen.reshape(-1, *(1,) * (known.ndim - 1)) for name, known in bound.observed.items()}
     outputs = {name: np.where(observed[name], each, 0) for name, each in bound.outputs.items()}
-    others = replace(bound, outputs=outputs, observed=observed)
-    found = fit_model(fit.model, others, fit.columns, None, False, _options(fit), start=fit)
-    if found.interrupted:
-        raise KeyboardInterrupt
-    return found
+    return refitted(fit, replace(bound, outputs=outputs, observed=observed), _options(fit), callback)
 
 
 def _options(fit: Fit) -> Options:
@@ -307,7 +288,8 @@ def _told(found: left_out.LeaveOneOut, without: dict[int, Fit]) -> left_out.Leav
     pointwise, k, moved = found.pointwise.copy(), found.k.copy(), _moved(found)
     off = np.zeros(len(pointwise))
     for row, one in without.items():
-        pointwise[row], off[row] = _density(found, one, row)
+        with naming(_without(row)):
+            pointwise[row], off[row] = _density(found, one, row)
         k[row] = np.nan
     error = _share(found.pointwise, pointwise, moved, list(without)) * moved
     error = np.where(k > found.trusted, np.maximum(moved, error), error)

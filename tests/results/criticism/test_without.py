@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl import GpdslWarning
 from gpdsl.inference.plan.options import Options
+from gpdsl.results import fitting
 from gpdsl.results.criticism import left_out, without
 from gpdsl.results.criticism.left_out import LeaveOneOut
 from gpdsl.results.criticism.without import NEAR, OFF_AT_MOST
@@ -382,3 +386,61 @@ def test_rows_that_weights_leave_out_may_be_off() -> None:
     text += "latent f(x) ~ GP(0, RBF(0.8))\ny ~ Normal(f, s)"
     found = gpdsl.compile(text).fit(data, hyperparameters="integrated", diagnose="no").loo(data, refits=0)
     assert found.error is not None and found.error[6] >= 0.15 * (found.of_itself - found.pointwise)[6] > 0.1
+
+
+def interrupted_in(fit: Any, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits of other rows are this one, and Ctrl-C comes in one of them."""
+    calls = []
+
+    def one(*_: Any, **__: Any) -> Any:
+        calls.append(1)
+        if len(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+        assert len(calls) <= number
+        return SimpleNamespace(interrupted=True) if len(calls) == number else fit
+
+    monkeypatch.setattr(fitting, "fit_model", one)
+
+
+def test_folds_before_an_interrupt_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = SimpleNamespace(rows=6, take=lambda places: places)
+    program = SimpleNamespace(declarations=SimpleNamespace(name="m"))
+    fit: Any = SimpleNamespace(interrupted=False, model=None, columns=None, parameters={}, program=program)
+    fit.log_predictive_density = lambda some: np.full(6 if some is rows else len(some), -1.0)
+    monkeypatch.setattr(without, "_check_split", lambda *_: None)
+    monkeypatch.setattr(without, "options_anew", lambda _: None)
+    monkeypatch.setattr(left_out, "observed_rows", lambda _: np.arange(6) != 5)
+    splits = [(np.arange(6) // 2 != fold, np.arange(6) // 2 == fold) for fold in range(3)]
+    interrupted_in(fit, 3, monkeypatch)
+    folds = without._validated(fit, rows, splits, "three folds")  # type: ignore[arg-type]
+    assert folds.interrupted and folds.folds.tolist() == [1, 1, 2, 2, 0, 0] and len(folds.parameters) == 2
+    np.testing.assert_array_equal(folds.pointwise, [-1, -1, -1, -1, np.nan, np.nan])
+    assert repr(folds) == "<three folds of m: elpd -4.0 ± 0.0 nats, 4 rows, 2 fits, interrupted before the others>"
+    interrupted_in(fit, 1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        without._validated(fit, rows, splits, "three folds")  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_rows_left_out_before_an_interrupt_are_kept_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"x": X, "y": COUNTS}
+    fit = gpdsl.compile(TEXTS["counts"]).fit(data, diagnose="no")
+    interrupted_in(fit, 2, monkeypatch)
+    table = gpdsl.compare({"one": fit, "other": fit}, data)
+    one, other = table.elpds.values()
+    assert isinstance(one, LeaveOneOut) and isinstance(other, LeaveOneOut)
+    assert len(one.without) == 1 and one.not_made > 1 and not other.without
+    assert f"interrupted before {one.not_made} fits without a row" in repr(one)
+    assert repr(table).endswith("`within` says what that may cost")
+
+
+def test_warnings_of_fits_without_a_row_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(*_: Any) -> tuple[float, float]:
+        warnings.warn("log densities of 1 row are known to 0.2 nats", GpdslWarning, stacklevel=2)
+        return 0.0, 0.0
+
+    monkeypatch.setattr(without, "_moved", lambda _: np.zeros(12))
+    monkeypatch.setattr(without, "_density", warned)
+    left = LeaveOneOut(*[None] * 2, np.zeros(12), np.zeros(12), "", np.zeros(12), np.zeros((1, 12)), [])  # type: ignore[arg-type]
+    with pytest.warns(GpdslWarning, match="^row 11 left out: log densities of 1 row are known"):
+        without._told(left, {10: None})  # type: ignore[dict-item]
