@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from typing import Any
 
 LONGEST_QUOTE = 2000
 """Characters of a text by a user's function, a server or a file."""
@@ -52,6 +53,9 @@ class _Printable:
 
 class GpdslError(_Printable, Exception):
     """Base of every error a user can cause; its text says where, what was expected and what to do."""
+
+    fit: Any = None
+    """The fit that could not be saved, or what was reached of one that ended so."""
 
 
 class GpdslWarning(_Printable, UserWarning):

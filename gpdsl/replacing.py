@@ -25,11 +25,11 @@ def replacing(target: str | Path, mode: str = "w", lasting: bool = True) -> Iter
     text: dict[str, Any] = {} if "b" in mode else {"newline": "", "encoding": "utf-8"}
     try:
         place = os.path.realpath(target)
-        before = _status(place)
+        before = _status(target)
     except ValueError as problem:  # a name with a NUL or half a character in it
         raise OSError(errno.EINVAL, str(problem), str(target)) from problem
     if before is not None and not stat.S_ISREG(before.st_mode):
-        with open(place, mode, **text) as file:
+        with open(target, mode, **text) as file:  # as it was named: of `/dev/stdout` in a pipe there is no path
             yield file
         return
     folder = os.path.dirname(place)
@@ -51,14 +51,14 @@ def replacing(target: str | Path, mode: str = "w", lasting: bool = True) -> Iter
         _keep_name(folder)
 
 
-def _status(place: str) -> os.stat_result | None:
+def _status(place: str | Path) -> os.stat_result | None:
     """What is there; None where nothing is. Raises OSError for a folder."""
     try:
         found = os.stat(place)
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), place)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
     return found
 
 

@@ -75,6 +75,16 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
     assert read == ["new"] and (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="open files have no names here")
+def test_a_pipe_without_a_name_is_written_to() -> None:
+    """As `--out /dev/stdout` before `| head` is."""
+    end, start = os.pipe()
+    write(Path(f"/dev/fd/{start}"))
+    os.close(start)
+    with open(end) as file:
+        assert file.read() == "new"
+
+
 def test_content_and_name_are_on_disk_before_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 

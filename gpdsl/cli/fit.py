@@ -38,8 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     choices |= {"checkpoint": arguments.out, "resume": arguments.resume, "standardise": standardise}
     try:
         fit = model.fit(arguments.data, columns=columns, progress=not arguments.quiet, start=start, **choices)
-    except ForwardModelError as error:
-        if error.fit is not None and arguments.out:
+    except GpdslError as error:
+        if error.fit is not None and not isinstance(error, ForwardModelError):  # it cannot be saved, but told
+            print(error.fit.summary())
+        elif error.fit is not None and arguments.out:
             kept = f"the state before is saved as {arguments.out}: go on with --start {arguments.out}"
             print(kept, file=sys.stderr)
         raise

@@ -285,7 +285,11 @@ def fit_model(
     if fault is None:
         fit = verify_progress(fit if before is None else not_below(before, fit))
     if checkpoint is not None and np.isfinite(fit.elbo):
-        fit.save(Path(checkpoint))
+        try:
+            fit.save(Path(checkpoint))
+        except GpdslError as error:  # a full disk is no reason to lose the fit
+            error.fit = fit
+            raise
     if fault is not None:
         fault.fit = fit if np.isfinite(fit.elbo) else None
         raise fault from fault.__cause__

@@ -256,6 +256,15 @@ def test_an_interrupt_saves_the_best_state_so_far(tmp_path: Path) -> None:
     assert gpdsl.load_fit(tmp_path / "s.gpfit").interrupted
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full here")
+def test_what_cannot_be_saved_is_told_all_the_same(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["fit", str(fitted / "sine.gpm"), "--data", str(fitted / "d.csv"), "--quiet", "--set", "seed=1"]
+    assert main([*line, "--out", "/dev/full"]) == 1
+    told = capsys.readouterr()
+    assert "evidence" in told.out and "saved as" not in told.out
+    assert told.err == "error: cannot write the fit to /dev/full: No space left on device\n"
+
+
 def test_a_fit_starts_where_another_ended(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["fit", str(fitted / "sine.gpm"), "--data", str(fitted / "d.csv"), "--quiet"]
     assert main([*line, "--start", str(fitted / "s.gpfit"), "--out", str(fitted / "again.gpfit")]) == 0
