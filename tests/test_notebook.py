@@ -11,6 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.notebook import load_ipython_extension, suggested
 from gpdsl.shown import mimebundle
+from tests.inference.problems import unlearnt
 
 TEXT = "input x : real\noutput y : real\nparam ell : positive = 1\nlatent f(x) ~ GP(0, RBF(ell))\ny ~ Normal(f, 0.1)\n"
 CELL = "%%gpm small\n" + TEXT
@@ -87,7 +88,7 @@ def test_objects_are_shown_in_several_ways() -> None:
     assert repr(drawn) == "<gpdsl.Simulation: 50 rows of x, y; behind them ell, f>"
     assert set(model._repr_mimebundle_(include={"text/html"})) == {"text/html"}
     x = np.linspace(0, 1, 8)
-    fit = model.fit({"x": x, "y": x}, steps=3)
+    fit = unlearnt(model, {"x": x, "y": x})
     for each in (fit, fit.predict({"x": x})):
         assert set(each._repr_mimebundle_()) == {"text/plain", "text/html"}
         assert set(each._repr_mimebundle_(exclude=["text/html"])) == {"text/plain"}

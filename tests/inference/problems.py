@@ -14,6 +14,7 @@ import pytest
 
 import gpdsl
 from gpdsl.data import Data
+from gpdsl.inference.ascent.lbfgs import ENDINGS
 from gpdsl.inference.infer import plan
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.plan.planning import trained
@@ -62,7 +63,8 @@ def unlearnt(model: gpdsl.Model | str, data: Any, *, spread: float = 0.3, **opti
             if not group.per_row:
                 root *= rng.standard_normal(root.shape) / np.sqrt(columns)
             posterior.append(Whitened(rng.standard_normal(shape), spread * root))
-        result = Result(dict(start), list(planned.inducing), posterior, rng.dirichlet(np.ones(count)), -1.0, 0.0)
+        found = list(planned.inducing), posterior, rng.dirichlet(np.ones(count))
+        result = Result(dict(start), *found, -1.0, 0.0, ENDINGS[1])
         monitor = Monitor(2)
         monitor.report(1, -2.0)
         monitor.report(2, -1.0)

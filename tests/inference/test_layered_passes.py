@@ -11,13 +11,14 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.errors import GpdslError, GpdslWarning
+from tests.inference.problems import unlearnt
 from tests.inference.test_layered import STEP
 
 NARROW = """
 input x : real
 output y : real
 row w ~ Normal(0, 1)
-latent f(x, w) ~ GP(2 * w, 1e-9 * RBF(1))
+latent f(x, w) ~ GP(2 * w, 1e-14 * RBF(1))
 y ~ Normal(f, 0.1)
 """
 """Passes are evenly spaced."""
@@ -28,7 +29,7 @@ OF_TWO = NARROW.replace("(x, w) ~ GP(2 * w,", "(x, w, v) ~ GP(1.2 * w + 1.6 * v,
 
 def fitted(model: str) -> gpdsl.Fit:
     x = 0.01 * np.arange(10.0)
-    return gpdsl.compile(model).fit({"x": x, "y": 2 * np.sin(10 * x)}, steps=5, inducing=3)
+    return unlearnt(model, {"x": x, "y": 2 * np.sin(10 * x)}, inducing=3)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from scipy import integrate, stats
 
 import gpdsl
+from tests.inference.problems import unlearnt
 
 HEAD = """
 input x : real
@@ -79,7 +80,7 @@ def test_log_predictive_density(name: str) -> None:
 
 def test_log_predictive_density_of_two_latents() -> None:
     model = gpdsl.compile(HEAD.format(kind="real", law="Normal(if f > g then 1 else 0, s)", s=0.05))
-    fit = model.fit({"x": X, "y": np.array([1.0, 0.0, 1.0, 1.0])}, steps=2, posterior="diagonal")
+    fit = unlearnt(model, {"x": X, "y": np.array([1.0, 0.0, 1.0, 1.0])}, posterior="diagonal")
     latent, y = fit.predict({"x": NEW}), np.array([0.9, 0.1, 1.2])
     apart = latent.mean("f") - latent.mean("g")
     above = stats.norm.cdf(apart / np.sqrt(latent.variance("f") + latent.variance("g")))
@@ -117,7 +118,7 @@ def test_log_predictive_density_of_steep_functions_of_two_latents(law: str, dens
 
 def test_both_peaks_of_a_smooth_likelihood_count() -> None:
     model = gpdsl.compile(HEAD.format(kind="real", law="Normal(f^2, s)", s=0.05))
-    fit = model.fit({"x": X, "y": np.array([1.0, 0.0, 1.0, 1.0])}, steps=2, posterior="diagonal")
+    fit = unlearnt(model, {"x": X, "y": np.array([1.0, 0.0, 1.0, 1.0])}, posterior="diagonal")
     latent, y = fit.predict({"x": NEW}), np.array([0.9, 0.1, 1.2])
     for k, found in enumerate(fit.log_predictive_density({"x": NEW, "y": y})):
         mean, sd = latent.mean("f")[k], np.sqrt(latent.variance("f")[k])

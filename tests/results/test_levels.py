@@ -341,7 +341,7 @@ def test_pieces_of_a_column_that_contradict_each_other_are_refused() -> None:
             ]
         )
 
-    merged = fitted(FREE, pieces("low mid", "mid high", "low mid"))
+    merged = unlearnt(FREE, {"x": X, "y": pieces("low mid", "mid high", "low mid")})
     assert merged.predict(NEW).levels("y") == ("low", "mid", "high")
     for several in (pieces("low mid", "mid low", "low mid"), pieces("low mid", "low high", "low mid")):
         for data in ({"x": X, "y": several}, pa.table({"x": X, "y": several})):

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from tests.inference.problems import unlearnt
 
 LGCP = """
 input x : real
@@ -50,7 +51,7 @@ def network() -> tuple[gpdsl.Fit, dict[str, np.ndarray]]:
     x = np.linspace(-2, 2, 40)
     y = np.stack([np.sin(2 * x), np.cos(x)], axis=1) + 0.3 * rng.normal(size=(40, 2))
     data = {"x": x, "y": y}
-    return gpdsl.compile(GPRN).fit(data, samples=50, posterior="full"), data
+    return unlearnt(GPRN, data, samples=50, posterior="full"), data
 
 
 def moments(prediction: gpdsl.Prediction, name: str) -> tuple[np.ndarray, np.ndarray]:

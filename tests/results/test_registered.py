@@ -20,6 +20,7 @@ from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.registered import Registration, law_of
 from gpdsl.testing import check_distribution
+from tests.inference.problems import unlearnt
 
 PARAMETERS = {"location": "real", "scale": "positive"}
 DENSITY = "-(y - location)/scale - exp(-(y - location)/scale) - log(scale)"
@@ -357,7 +358,7 @@ def test_predictions_use_what_is_given() -> None:
 
     def asked(**given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         gpdsl.register_distribution(*KUMARASWAMY, **given)
-        fit = gpdsl.compile(PROPORTION).fit({"x": np.arange(4.0), "y": np.array([0.2, 0.9, 0.99, 0.5])})
+        fit = unlearnt(PROPORTION, {"x": np.arange(4.0), "y": np.array([0.2, 0.9, 0.99, 0.5])})
         p = fit.predict(NEW)
         return p.mean("y"), p.variance("y"), p.sample("y", 20)
 

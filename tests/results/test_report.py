@@ -21,6 +21,7 @@ from gpdsl.cli import main
 from gpdsl.cli.plot import KINDS
 from gpdsl.results.pictures.plot import KINDS as PICTURES
 from gpdsl.results.report import advice, report
+from tests.inference.problems import unlearnt
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 MODEL = gpdsl.compile("""
@@ -65,7 +66,7 @@ def data() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def fit(data: dict[str, np.ndarray]) -> gpdsl.Fit:
-    return MODEL.fit(data, columns={"x": EVIL}, steps=3, init={"s": 0.1}, fixed=["s"])
+    return unlearnt(MODEL, data, columns={"x": EVIL}, init={"s": 0.1}, fixed=["s"])
 
 
 @pytest.fixture(scope="module")

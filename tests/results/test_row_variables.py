@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import gpdsl
+from tests.inference.problems import unlearnt
 
 
 def test_of_a_normal_model_it_is_the_conjugate_posterior() -> None:
@@ -103,7 +104,8 @@ def test_of_new_rows_it_is_the_posterior_given_their_outputs(known: bool) -> Non
     w, x = rng.standard_normal((2, 25))
     y = np.stack([np.sin(w + known * x), w], axis=1) + 0.3 * rng.standard_normal((25, 2))
     text = ONE.format(input="input x : real" if known else "", arguments="x, w" if known else "w")
-    fit = gpdsl.compile(text).fit({"y": y, **({"x": x} if known else {})}, progress=False)
+    data = {"y": y, **({"x": x} if known else {})}
+    fit = gpdsl.compile(text).fit(data, progress=False) if known else unlearnt(text, data)
     new = np.array([[0.5, 0.4], [-0.7, np.nan], [0.3, -1.0], [np.nan, np.nan]])
     at = np.array([0.2, -0.4, 0.8, 0.0])
     found = fit.row_variables({"y": new, **({"x": at} if known else {})})["w"]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import gpdsl
+from tests.inference.problems import unlearnt
 
 MODEL = """model shown "<b>Counts</b>"  # <script>alert(1)</script>
 index c in {"a<i>", "b"}
@@ -24,7 +25,7 @@ X = np.linspace(0, 3, 12)
 
 @pytest.fixture(scope="module")
 def fit() -> gpdsl.Fit:
-    return gpdsl.compile(MODEL).fit({"x": X, "y": np.sin(X), "k": np.where(X > 1, "b", "a<i>")}, seed=0, steps=5)
+    return unlearnt(MODEL, {"x": X, "y": np.sin(X), "k": np.where(X > 1, "b", "a<i>")})
 
 
 def test_one_line_says_what_it_is(fit: gpdsl.Fit) -> None:

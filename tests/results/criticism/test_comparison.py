@@ -8,6 +8,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.results.criticism.checks import Compared, Comparison
+from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(1)
 X = np.linspace(0, 6, 40)
@@ -67,7 +68,7 @@ def test_notes_of_a_comparison_say_what_little_difference_tells() -> None:
 
 def test_what_cannot_be_compared() -> None:
     counts = gpdsl.compile(TEXT.format(name="n", kind="count", ell=1, law="Poisson(exp(f))"))
-    other = counts.fit({"x": X, "y": RNG.poisson(2, 40)})
+    other = unlearnt(counts, {"x": X, "y": RNG.poisson(2, 40)})
     with pytest.raises(gpdsl.GpdslError, match="has the outputs y : real, b has y : count"):
         gpdsl.compare({"a": RIGHT, "b": other}, DATA)
     with pytest.raises(gpdsl.GpdslError, match="expected fits by name, or a list of them"):

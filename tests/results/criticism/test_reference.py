@@ -8,6 +8,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.results.criticism.reference import Distance
+from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(2)
 X = np.linspace(0, 4, 15)
@@ -59,7 +60,7 @@ def test_elements_are_named_as_in_the_model() -> None:
     text = "index k in 1..2" + TEXT.replace("f(x)", "f[k](x)").replace("let g = 2 * f\n", "").replace(
         "(f,", "(f[1] + f[2],"
     )
-    one, other = (gpdsl.compile(text).fit(DATA, fixed=["sigma"], init={"sigma": s}) for s in (0.3, 0.6))
+    one, other = (unlearnt(text, DATA, spread=s, fixed=["sigma"], init={"sigma": 0.3}) for s in (0.3, 0.6))
     assert [row.name for row in one.check(DATA, other).rows] == ["f[1]", "f[2]"]
 
 

@@ -12,6 +12,7 @@ from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import reach
+from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(8)
 X = np.linspace(0, 6, 40)
@@ -74,7 +75,7 @@ def test_columns_that_one_length_scale_overlooks_are_named(kernel: str, own: str
     z = np.linspace(-1, 1, 30)
     x = np.stack([0.5 + 2 * rng.permutation(z), wide * rng.permutation(z)], axis=1)
     data = {"x1": x[:, 0], "x2": x[:, 1], "z": z, "y": rng.standard_normal(30)}
-    fit = gpdsl.compile(TWO.format(kernel=kernel, own=own)).fit(data, steps=3)
+    fit = unlearnt(TWO.format(kernel=kernel, own=own), data)
     with precision("float64"):
         found = [
             each.said for each in reach(fit, Seen(fit, fitted_rows(fit, data, ""))) if each.name == "spread of columns"
