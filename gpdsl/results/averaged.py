@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -14,12 +16,14 @@ from gpdsl.data.bound import Standardised
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.language.calls import spoken
 from gpdsl.program.cache import in_precision
-from gpdsl.results.draws import NoLawError, Shares
+from gpdsl.results.draws import NoLawError, Shares, law_of_output
 from gpdsl.results.expectation import Beliefs
-from gpdsl.results.named import check_draws, of_quantity
+from gpdsl.results.named import check_draws, of_output, of_quantity
 from gpdsl.results.prediction import Origin, Prediction
+from gpdsl.results.predictive import Average, Predictive
 from gpdsl.results.quantiles import invert, quantile_over
 from gpdsl.symbolic.readings import field_quantities
+from gpdsl.symbolic.terms import ObservationTerms
 
 PROBITS = (-4.0, -3.0, -2.2, -1.6, -1.1, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.1, 1.6, 2.2, 3.0, 4.0)
 """Where distribution functions without a formula are known, in standard normal deviates around the one asked for."""
@@ -35,6 +39,67 @@ AT_ONCE = 1 << 17
 
 APART = 7919
 """Between the seeds of settings, whose draws have nothing to do with each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed(Predictive):
+    """A law under several settings, whose nodes and components are those of all of them, by their shares."""
+
+    each: tuple[Predictive, ...]
+    shares: Float[np.ndarray, " settings"]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Of the components of all."""
+        return np.concatenate([share * one.weights for share, one in zip(self.shares, self.each, strict=True)])
+
+    @property
+    def elements(self) -> tuple[Mixed, ...]:
+        """The elements of a multivariate output, each on its own."""
+        return tuple(self._of(one) for one in zip(*(each.elements for each in self.each), strict=True))
+
+    def _of(self, each: Sequence[Predictive]) -> Mixed:
+        return replace(self, law=each[0].law, each=tuple(each))
+
+    def mean(self) -> np.ndarray:
+        """Mean, or the probabilities of the levels."""
+        return np.tensordot(self.shares, np.stack([each.mean() for each in self.each]), axes=1)
+
+    @cached_property
+    def chances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of a Bernoulli output, how probable 1 is, and 0."""
+        one, none = np.tensordot(self.shares, np.stack([each.chances for each in self.each]), axes=1)
+        return one, none
+
+    @cached_property
+    def of_log(self) -> Mixed | None:
+        """The logarithm of a log-normal output, which is normal."""
+        logarithms = [each.of_log for each in self.each if each.of_log is not None]
+        return self._of(logarithms) if logarithms else None
+
+    @cached_property
+    def normal(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Means and variances of the components of all."""
+        known = [each.normal for each in self.each if each.normal is not None]
+        if len(known) < len(self.each):
+            return None
+        means, variances = (np.concatenate([np.asarray(one) for one in part]) for part in zip(*known, strict=True))
+        return means, variances
+
+    @cached_property
+    def average(self) -> Average:
+        """Over the nodes of all."""
+        each = [one.average for one in self.each]
+        leaves = zip(*(one.law.leaves() for one in each), strict=True)
+        law = each[0].law.filled(np.concatenate(own) for own in leaves)
+        return Average(law, np.concatenate([s * one.weights for s, one in zip(self.shares, each, strict=True)]))
+
+    @cached_property
+    def around(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where a search begins."""
+        means, spreads = np.stack([each.around for each in self.each], axis=1)
+        centre = np.tensordot(self.shares, means, axes=1)
+        return centre, np.sqrt(np.tensordot(self.shares, spreads**2 + (means - centre) ** 2, axes=1))
 
 
 @spoken
@@ -92,7 +157,23 @@ class Averaged(Prediction):
     @cached_property
     def _laws(self) -> list[Shares]:
         """The laws of outputs under each setting."""
-        return [Shares(each.beliefs) for each in self.settings]
+        return [Shares(replace(beliefs, coarse=True)) for beliefs in self.each]
+
+    @cached_property
+    def _mixed(self) -> dict[Any, Mixed | None]:
+        """The laws of statements whose quantiles were asked for; None of those without a formula."""
+        return {}
+
+    def _of_law(self, probability: float, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
+        """A quantile of a statement."""
+        if id(o) not in self._mixed:
+            laws = [law_of_output(shares.beliefs, o, keys) for shares in self._laws]
+            known = tuple(each for each in laws if isinstance(each, Predictive))
+            every = Mixed(known[0].beliefs, known[0].law, keys, known[0].sizes, known, self.weights) if known else None
+            self._mixed[id(o)] = every if len(known) == len(laws) else None
+        if (law := self._mixed[id(o)]) is None:
+            raise NoLawError
+        return law.quantile(probability)
 
     @in_precision
     def _quantiles(self, name: str, several: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -102,8 +183,11 @@ class Averaged(Prediction):
             return by_parts(self.beliefs.count, lambda _, rows: self._some(rows)._quantiles(name, several), 1, size)
         return np.stack([self._one_quantile(name, float(p)) for p in several])
 
-    def _of_one_latent(self, name: str, probability: float) -> np.ndarray | None:
-        """The quantile of what rises or falls with one latent, all settings together; None of anything else."""
+    def _of_all(self, name: str, probability: float) -> np.ndarray | None:
+        """The quantile of an output by a formula, or of what rises or falls with one latent, of all settings together.
+
+        None of anything else.
+        """
 
         def compute(expression: sp.Expr, keys: tuple[str, ...]) -> np.ndarray:
             found = quantile_over(self.each, self.weights, expression, keys, probability)
@@ -112,12 +196,14 @@ class Averaged(Prediction):
             return found
 
         try:
+            if name in self._declarations.outputs:
+                return self.standardised.back(name, of_output(self.beliefs, name, partial(self._of_law, probability)))
             return self.standardised.back(name, of_quantity(self.beliefs, name, compute))
         except NoLawError:
             return None
 
     def _one_quantile(self, name: str, probability: float) -> np.ndarray:
-        if name not in self._declarations.outputs and (known := self._of_one_latent(name, probability)) is not None:
+        if (known := self._of_all(name, probability)) is not None:
             return known
         some = np.argsort(-self.weights)[:SOME]
         beside = 0.5 if abs(probability - 0.5) > 0.1 else 0.2

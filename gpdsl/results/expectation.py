@@ -63,6 +63,8 @@ class Beliefs:
     seed: int = 0
     simulations: Simulations | None = None
     """The evaluations of opaque functions, shared by all parts of the rows; `start` says where this one begins."""
+    coarse: bool = False
+    """Whether nodes that make distribution functions right to `predictive.CLOSE` are enough, as under many settings."""
     start: int = 0
     first: int = 0
     """Of the components, the number of the first among those of all passes through layers."""

@@ -68,6 +68,11 @@ class Predictive:
     sizes: tuple[int, ...]
 
     @property
+    def weights(self) -> np.ndarray:
+        """Of the components."""
+        return self.beliefs.weights
+
+    @property
     def elements(self) -> tuple[Predictive, ...]:
         """The elements of a multivariate output, each on its own."""
         return tuple(replace(self, law=law) for law in laws.elements(self.law))
@@ -97,7 +102,7 @@ class Predictive:
             chances = self.mean()
             return chances * (1.0 - chances)
         if self.law.name == "Bernoulli":
-            one, none = self._chances
+            one, none = self.chances
             return self._full(one * none)
         mean, spread = laws.mean(self.law), laws.variance(self.law)
         if mean is None or spread is None:
@@ -112,13 +117,13 @@ class Predictive:
         if self.law.levels:
             reached = np.cumsum(self.mean(), axis=-1) >= p - 1e-12
             return np.argmax(reached, axis=-1) + 1.0
-        if self._of_log is not None:
-            return np.exp(self._of_log.quantile(p))
+        if self.of_log is not None:
+            return np.exp(self.of_log.quantile(p))
         if self.law.name == "Bernoulli":
-            return self._full(np.where(self._chances[1] >= p, 0.0, 1.0))
-        if self._normals is not None:
-            return self._full(self._normals.quantile(p))
-        average, (centre, spread) = self._average, self._around
+            return self._full(np.where(self.chances[1] >= p, 0.0, 1.0))
+        if self.normals is not None:
+            return self._full(self.normals.quantile(p))
+        average, (centre, spread) = self.average, self.around
         if self._smooth is not None:
             return self._full(Around(self._smooth, centre, spread).quantile(p))
         rough = None if average.thinned is None else average.thinned.cdf
@@ -130,29 +135,29 @@ class Predictive:
         """P(Y < y) or P(Y > y), or also Y = y where `reached`, for y [rows, *keys]; None of levels and vectors."""
         if self.law.vector or self.law.levels:
             return None
-        if self._of_log is not None:
+        if self.of_log is not None:
             with np.errstate(divide="ignore"):
-                return self._of_log.share(np.log(np.maximum(y, 0.0)), above=above, reached=reached)
-        exact = self._normal
+                return self.of_log.share(np.log(np.maximum(y, 0.0)), above=above, reached=reached)
+        exact = self.normal
         if exact is not None:
             away = (y - exact[0]) / np.sqrt(exact[1])
-            return self._full(np.tensordot(self.beliefs.weights, ndtr(-away if above else away), axes=1))
-        below = self._average.cdf(y, reached=above != reached)
+            return self._full(np.tensordot(self.weights, ndtr(-away if above else away), axes=1))
+        below = self.average.cdf(y, reached=above != reached)
         return self._full(np.clip(1.0 - below if above else below, 0.0, 1.0))
 
     @property
-    def _chances(self) -> tuple[np.ndarray, np.ndarray]:
+    def chances(self) -> tuple[np.ndarray, np.ndarray]:
         """Of a Bernoulli output, how probable 1 is, and 0."""
         one, none = ex.means_of(self.beliefs, laws.chances(self.law), self.keys)
         return one, none
 
     @cached_property
-    def _of_log(self) -> Predictive | None:
+    def of_log(self) -> Predictive | None:
         """The logarithm of a log-normal output, which is normal."""
         return replace(self, law=Law("Normal", self.law.arguments)) if self.law.name == "LogNormal" else None
 
     @cached_property
-    def _average(self) -> Average:
+    def average(self) -> Average:
         whole, averaged = collapsed(self.beliefs, self.law)
         leaves = {str(place): leaf for place, leaf in enumerate(whole.leaves())}
         for finer in FINER:
@@ -161,25 +166,25 @@ class Predictive:
             numbers = FINER[1] * len(weights) * len(self.beliefs.weights) * self.beliefs.count * math.prod(self.sizes)
             if len(weights) != finer * SPREAD_STEPS + 1 or numbers > MOST:
                 break
-            few, some = law.map(lambda leaf: leaf[::COARSER]), weights[::COARSER] / weights[::COARSER].sum()
+            few, some = _each(law, weights, COARSER)
             if _enough(some, _looked_at(few, some)):
-                law, weights = few, some
+                law, weights = _each(law, weights, 2 * COARSER) if self.beliefs.coarse else (few, some)
                 break
             if max(np.nanmax(np.abs(np.diff(v, axis=0)), initial=0.0) for v in _looked_at(law, weights)) < STEEP:
                 break
         return Average(law, joint_weights(weights, self.beliefs))
 
     @cached_property
-    def _normals(self) -> Around | None:
-        return None if self._normal is None else of_normals(*self._normal, self.beliefs.weights)
+    def normals(self) -> Around | None:
+        return None if self.normal is None else of_normals(*self.normal, self.weights)
 
     @cached_property
     def _smooth(self) -> Smooth | None:
-        average = self._average
-        return Smooth.of(average.law, average.weights, self._around[0].shape)
+        average = self.average
+        return Smooth.of(average.law, average.weights, self.around[0].shape)
 
     @cached_property
-    def _around(self) -> tuple[np.ndarray, np.ndarray]:
+    def around(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation, and other numbers where there are none: where a search begins."""
         centre, spread = self.mean(), np.sqrt(self.variance())
         found = np.isfinite(spread) & (spread > 0)
@@ -188,9 +193,9 @@ class Predictive:
     @property
     def nodes(self) -> int:
         """How many laws the distribution function is an average of."""
-        if self._of_log is not None:
-            return self._of_log.nodes
-        return len(self.beliefs.weights) if self._normal is not None else self._average.weights.size
+        if self.of_log is not None:
+            return self.of_log.nodes
+        return len(self.weights) if self.normal is not None else self.average.weights.size
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
         """Draws [count, rows, *keys], where `values` gives an expression at drawn latents; levels as numbers from 1."""
@@ -216,9 +221,6 @@ class Predictive:
         )
 
     @cached_property
-    def _normal(self) -> tuple[np.ndarray, np.ndarray] | None:
-        return self.normal()
-
     def normal(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Component means and variances of the output when it is jointly Gaussian with the latents."""
         if self.law.name != "Normal":
@@ -258,14 +260,18 @@ LOOKED_AT = (0.02, 0.5, 0.98)
 """Shares of the nodes' weight below the nodes around which that is looked at."""
 
 
+def _each(law: Law, weights: np.ndarray, step: int) -> tuple[Law, np.ndarray]:
+    """One of so many nodes."""
+    return law.map(lambda leaf: leaf[::step]), weights[::step] / weights[::step].sum()
+
+
 def _looked_at(law: Law, weights: np.ndarray) -> list[np.ndarray]:
     """Distribution functions at all nodes [nodes, K, rows, *keys], of the means at some of them."""
     places = np.searchsorted(np.cumsum(weights), LOOKED_AT)
     with np.errstate(all="ignore"):
-        means = np.broadcast_to(
-            conditional.moments(law)[0], np.broadcast_shapes(*(each.shape for each in law.leaves()))
-        )
-        return [conditional.cdf(law, means[place]) for place in places]
+        means = conditional.moments(law.map(lambda leaf: leaf[places]))[0]
+        shape = np.broadcast_shapes(*(leaf.shape[1:] for leaf in law.leaves()))
+        return [conditional.cdf(law, mean) for mean in np.broadcast_to(means, (len(places), *shape))]
 
 
 def _enough(weights: np.ndarray, looked: list[np.ndarray]) -> bool:

@@ -73,7 +73,7 @@ def invert(
         guess = invert(rough, probability, low, high, discrete=discrete)
         low, high, known = (guess, guess, None) if discrete else _nearby(cdf, rough, probability, guess, width)
     if discrete:
-        low, high = np.floor(low) - 1.0, np.ceil(high)
+        low, high = np.floor(low) - 1.0, np.ceil(high) + 0.0  # no -0.0
     lacking, beyond = (cdf(low) - probability, cdf(high) - probability) if known is None else known
     first = np.maximum(high - low, CLOSE * np.maximum(np.abs(low), np.abs(high)))
     for doubled in range(WIDENINGS):

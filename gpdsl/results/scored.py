@@ -191,7 +191,7 @@ def _components(prediction: Prediction, name: str) -> tuple[Array, Array, Array]
 def _normals(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> tuple[Array, Array]:
     """Means and variances of the components of a statement, [K, rows, *keys]."""
     law = law_of_output(beliefs, o, keys)
-    known = law.normal() if isinstance(law, Predictive) else None
+    known = law.normal if isinstance(law, Predictive) else None
     if known is None or len(beliefs.weights) > MOST:  # their pairs are too many
         raise NotNormalError
     shape = len(beliefs.weights), beliefs.count, *sizes_of(beliefs, keys)

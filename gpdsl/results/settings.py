@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from gpdsl.errors import GpdslError, quoted
+from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.inference.integrated import STATISTICS, Integrated
 from gpdsl.inference.posteriors.family import Held, Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
@@ -78,6 +78,9 @@ class Settings:
             chains = {name: np.asarray(value) for name, value in every.items()}
         told = found.statistics, found.kept
         return cls(found.weights, each, found.shape, found.effective, found.about, chains, *told)
+
+    def __repr__(self) -> str:
+        return f"<gpdsl.Settings: {self.about or plural(len(self.weights), 'setting')}>"
 
     def values(self, name: str) -> Float[np.ndarray, "draws *axes"]:
         """A parameter in every setting, or in every draw of the chains. Raises GpdslError for other names."""

@@ -374,7 +374,7 @@ def _at_nodes(base: Predictive, warp: Warp) -> tuple[Law, dict[sp.Symbol, Array]
     """The law of the transform and what the transform reads, at nodes of the latents [nodes, rows * keys]."""
     beliefs, own = base.beliefs, (warp.value.free_symbols | warp.slope.free_symbols) - {warp.symbol}
     read = {f"read {place}": symbol for place, symbol in enumerate(sorted(own, key=lambda each: each.name))}
-    exact = base.normal()
+    exact = base.normal
     leaves = {} if exact is not None else base.leaves()
     values, nodes = smooth_nodes(beliefs, {**leaves, **read}, base.keys)
     shares = (nodes[:, None] * beliefs.weights[None, :]).reshape(-1)

@@ -28,11 +28,17 @@ MODEL = """
 input x : real
 output y : real
 output n : count
+output l : positive
+output b : binary
+output t : real
 param s : positive = 0.4 fixed
 latent f(x) ~ GP(0, RBF(1))
 let wide = f * f
 y ~ Normal(f, s)
 n ~ Poisson(exp(0.02 * f + 1))
+l ~ LogNormal(0.02 * f + 1, s)
+b ~ Bernoulli(logit = 0.1 * f + 6)
+t ~ StudentT(4, f, 2 * s)
 """
 ROWS = 3
 WEIGHTS = np.array([0.2, 0.5, 0.3])
@@ -44,7 +50,8 @@ SDS = RNG.uniform(0.5, 2.0, (3, ROWS))
 @pytest.fixture(scope="module")
 def beliefs() -> Beliefs:
     declarations = gpdsl.compile(MODEL).declarations
-    bound = bind(declarations, {"x": np.arange(3.0), "y": np.arange(3.0), "n": np.arange(3)})
+    data = {"x": np.arange(3.0), "y": np.arange(3.0), "n": np.arange(3), "l": np.arange(1, 4), "b": [0, 1, 1]}
+    bound = bind(declarations, data | {"t": np.arange(3.0)})
     with precision("float64"):
         program = make_program(declarations, bound.sizes, bound.levels, {})
         numbers = as_arrays((make_rows(program, bound), program.parameters.unconstrained()), "float64")
@@ -103,6 +110,23 @@ def test_many_settings_are_searched_from_the_heaviest(beliefs: Beliefs, monkeypa
         some = mixture(beliefs, means, sds, weights)
     found = some.quantile("y", 0.8)
     np.testing.assert_allclose(below(found, np.hypot(sds, 0.4), means, weights), 0.8, atol=1e-7)
+    found = some.quantile("wide", 0.8)  # by quantiles of each setting
+    np.testing.assert_allclose(below(-np.sqrt(found), sds, means, weights), 0.2, atol=2e-3)
+
+
+def test_laws_under_all_settings_are_one(averaged: Averaged) -> None:
+    """Their logarithms, components and nodes are put together, and so are the chances of two values."""
+    z = np.linspace(-9.0, 9.0, 4001)
+    weights = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
+    f = MEANS[..., None] + SDS[..., None] * z
+    for p in (0.02, 0.6, 0.999):
+        known = {"l": averaged.quantile("l", p), "t": averaged.quantile("t", p)}
+        shares = stats.norm.cdf((np.log(known["l"])[:, None] - 0.02 * f - 1) / 0.4)
+        np.testing.assert_allclose(WEIGHTS @ (shares @ weights), p, atol=1e-9)
+        np.testing.assert_allclose(WEIGHTS @ (stats.t.cdf((known["t"][:, None] - f) / 0.8, 4) @ weights), p, atol=1e-7)
+    none = WEIGHTS @ ((1 / (1 + np.exp(0.1 * f + 6))) @ weights)
+    for p in (none.min() - 1e-3, none.min() + 1e-3, none.max() + 1e-3):
+        np.testing.assert_array_equal(averaged.quantile("b", p), np.where(none >= p, 0.0, 1.0))
 
 
 def test_quantiles_of_counts_are_the_first_that_reach(averaged: Averaged) -> None:
@@ -191,6 +215,7 @@ def test_quantiles_of_many_rows_are_of_some_at_a_time(averaged: Averaged, monkey
 @pytest.mark.parametrize("at", ["a", None, 10**400, [1.0, 2.0], np.nan])
 def test_what_no_parameter_is_below_is_told(at: Any) -> None:
     settings = Settings(WEIGHTS, tuple(Setting({"s": np.array(float(n))}, ()) for n in range(3)), np.nan, 2.0)
+    assert repr(settings) == "<gpdsl.Settings: 3 settings>"
     assert 0 < settings.share_below("s", 1.2) < 1
     with pytest.raises(gpdsl.GpdslError, match="share_below of `s`: expected a number, got"):
         settings.share_below("s", at)

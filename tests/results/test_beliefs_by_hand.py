@@ -205,7 +205,7 @@ def test_nodes_are_finer_as_long_as_the_next_have_room(monkeypatch: pytest.Monke
     room = predictive.FINER[1] * (finest if asked == 3 else predictive.SPREAD_STEPS + 1) * 2 * 3 * 5
     monkeypatch.setattr(predictive, "MOST", room - least)
     law: Any = SimpleNamespace(beliefs=SimpleNamespace(weights=np.full(2, 0.5), count=3), law=None, keys=(), sizes=(5,))
-    found = predictive.Predictive._average.func(law)
+    found = predictive.Predictive.average.func(law)
     assert len(counts) == asked and len(found.weights) == counts[-1]
 
 
