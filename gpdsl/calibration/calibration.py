@@ -177,7 +177,10 @@ class Calibration:
         width = max(len(name) for name in (*self.shares, "name"))
         lines.append(f"  {'name':<{width}}  entries  in 50%          in 90%          p")
         for row in self.table:
-            coverages = f"{row.half:.3f} ± {row.half_se:.3f}   {row.ninety:.3f} ± {row.ninety_se:.3f}"
+            shares = (row.half, row.half_se), (row.ninety, row.ninety_se)
+            coverages = "   ".join(
+                f"{share:.3f} ± {se:.3f}".replace("± nan", " " * 7) for share, se in shares
+            )  # of one run
             verdict = f"  {row.verdict}" if row.verdict else ""
             lines.append(f"  {row.name:<{width}}  {row.entries:>7}  {coverages}   {row.p:.2g}{verdict}")
         kinds = {text.split("\n")[0]: number for number, text in reversed(list(self.failures.items()))}

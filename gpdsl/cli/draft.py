@@ -184,7 +184,7 @@ def _why(each: Look) -> str:
     if each.reason:
         return each.reason
     if each.missing:
-        absent = f"which is missing in {each.missing} of {len(each.values)} rows"
+        absent = f"it is missing in {each.missing} of {len(each.values)} rows"
         return f"{absent}: inputs are known: fill it in, or leave these rows out"
     return "which numbers the rows" if each.kind == "number" else "a second time"
 

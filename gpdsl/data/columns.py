@@ -235,7 +235,8 @@ def _stack(table: Table, wanted: Wanted, names: Sequence[str], shape: tuple[int,
 
 
 def _missing(table: Table, wanted: Wanted, words: str, column: str) -> DataError:
-    suggestion = closest(column, table.columns) if not wanted.axes else ""
+    others = [name for name in table.columns if re.sub(r"\d", "", name) != re.sub(r"\d", "", column)]  # not x1 for x10
+    suggestion = closest(column, others) if not wanted.axes else ""
     columns = listed(f"`{name}`" for name in table.columns) or "none"
     argument = (
         f"{wanted.name}={suggestion}" if suggestion.isidentifier() else shlex.quote(f"{wanted.name}={suggestion}")

@@ -103,6 +103,7 @@ ORDERS = (
 """Words that everybody orders in one way."""
 SKEWED = 0.5
 """Skewness from which positive values are not nearly symmetric."""
+OF_AXES = "it is no column but an array: write a model by hand, with `input x : real[{sizes}]` in place of several"
 SIGNS = re.compile(r"[$€£¥%\s]|(?<=\d)['’](?=\d{3})")
 """What is written around numbers, and between thousands."""
 
@@ -138,7 +139,7 @@ def look(table: Table, column: str) -> Look:
     except DataError as problem:
         return Look(column, "none", np.empty(0), reason=str(problem).splitlines()[0])
     if values.ndim != 1:
-        return Look(column, "none", values, reason=f"it has {values.ndim} axes")
+        return Look(column, "none", values, reason=OF_AXES.format(sizes=", ".join(map(str, values.shape[1:]))))
     if values.dtype != object:
         days = [moment_by_digits(each) for each in values.tolist()]
         if days and None not in days:

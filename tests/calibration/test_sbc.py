@@ -95,6 +95,11 @@ def test_how_shares_are_uneven_is_told(shares: np.ndarray, said: str) -> None:
     assert [row.verdict for row in found.table] == [said] and found.doubtful == (("f",) if said else ())
 
 
+def test_one_run_has_no_standard_error() -> None:
+    told = gpdsl.Calibration("m", 8, 1, 0, {}, {"f": np.array([[0.3, 0.6]])}, {}, 1.0).summary()
+    assert "1.000           1.000           " in told and "nan" not in told
+
+
 def test_runs_that_fail_are_counted_in_words_and_none_at_all_is_an_error(
     normal: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
         "input  site    : label[each_site]    # 3 words: east, north, south",
         "param of_site[each_site] : real ~ Normal(0, sd_site)",
         "#   left out: `country`, it is the same in every row",
-        f"#   left out: `sum`, which is missing in 1 of {ROWS} rows: "
+        f"#   left out: `sum`, it is missing in 1 of {ROWS} rows: "
         "inputs are known: fill it in, or leave these rows out",
         "latent f(day, x, size_m2) ~ GP(m,",
         "    s2_week * Periodic(ell_week, 7, on = day) +",
@@ -391,6 +391,18 @@ def test_files_that_are_no_table_of_text_say_how_to_save_them(
     assert main(["new", "--data", "d.csv"]) == 1
     assert told in capsys.readouterr().err
     assert not Path("d.gpm").exists()
+
+
+def test_arrays_are_told_to_be_declared_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("a.npz", x=np.eye(6)[:, :4], y=np.arange(6.0))
+    assert main(["new", "--data", "a.npz"]) == 1
+    assert (
+        "`x`: it is no column but an array: write a model by hand, with `input x : real[4]`" in capsys.readouterr().err
+    )
+    Path("a.gpm").write_text(
+        "model a\ninput x : real[4]\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\n"
+    )
+    assert main(["check", "a.gpm", "--data", "a.npz"]) == 0
 
 
 def test_one_bad_date_is_named() -> None:

@@ -48,6 +48,8 @@ def test_a_vector_from_an_array_or_one_column() -> None:
 def test_columns_are_counted_in_order_without_gaps() -> None:
     columns = {"x1": [1, 2], "x2": [3, 4], "y": [0, 1]}
     assert bind(models.vector(), columns).sizes == {"D": 2}
+    with pytest.raises(DataError, match=r"column `x10`\n.*the columns are `x1`, `y`; say which"):
+        bind(models.REAL, {"x1": [1, 2], "y": [0, 1]}, columns={"x": "x10"})
     with pytest.raises(DataError, match=r"error\[D101\].* a column `x3`, since there is `x4`"):
         bind(models.vector(), {**columns, "x4": [5, 6]})
     assert bind(models.vector("2"), {**columns, "x4": [5, 6]}).inputs["x"].shape == (2, 2)
