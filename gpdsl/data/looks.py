@@ -243,7 +243,7 @@ def _judged(found: Look) -> Look:
     elif found.kind == "number" and not np.all(np.abs(known) <= LARGEST):
         reason = f"it has values above {LARGEST:.0e}"
     elif len(set(known.tolist())) == 1:
-        reason = "it is the same in every row"
+        reason = "it is the same in every row" + " that has it" * bool(found.missing)
     else:
         return found
     return Look(found.column, "none", found.values, found.missing, reason=reason)

@@ -589,3 +589,9 @@ def test_words_that_say_the_same_twice_are_one_input(tmp_path: Path) -> None:
     columns = {"name": ["Brazil", "France", "India"] * 20, "code": ["BRA", "FRA", "IND"] * 20, "y": CURVE}
     text = draft(read_table(table(str(tmp_path / "d.csv"), columns)), "m", "y").text
     assert "#   left out: `code`, it says what `name` does in other words" in text and "of_code" not in text
+
+
+def test_a_remark_on_some_rows_is_not_the_same_in_all() -> None:
+    remarks = ["strike", *[None] * (ROWS - 1)]
+    text = draft(read_table({"note": remarks, "x": X, "y": CURVE}), "d", None).text
+    assert "left out: `note`, it is the same in every row that has it" in text

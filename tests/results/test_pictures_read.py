@@ -273,3 +273,8 @@ def test_inducing_points_in_time_are_at_dates() -> None:
     with_data, alone = (fit.plot(data, kind="inducing").axes[0] for data in ({"t": days}, None))
     assert all(isinstance(panel.xaxis.get_major_locator(), AutoDateLocator) for panel in (with_data, alone))
     assert len(with_data.patches) == 1 and not alone.patches  # without data there is no picture of them
+
+
+def test_marks_of_the_first_and_last_label_stand_inside(sleepless: gpdsl.Fit) -> None:
+    panel = sleepless.plot({**DAYS, "day": [3] * ROWS}, names="took").axes[0]
+    assert panel.get_xlim()[0] < 0.9 and panel.get_xlim()[1] > 4.1

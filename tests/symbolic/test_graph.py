@@ -18,7 +18,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.symbolic.graph import graph
 from gpdsl.symbolic.graph.layout import Layout, isotonic, lay_out
-from gpdsl.symbolic.graph.network import ROWS, Label, Network, Node, Plate, label_of, layers_of, network
+from gpdsl.symbolic.graph.network import ROWS, Label, Network, Node, Plate, label_of, label_width, layers_of, network
 from tests.goldens import assert_golden
 
 EVERYTHING = Path(__file__).with_name("everything.gpm").read_text()
@@ -265,3 +265,10 @@ def test_a_drawing_takes_time_in_proportion_to_the_model() -> None:
     drawn = model.graph()
     assert time.process_time() - start < 4  # it took 20 s, and that of four times as many parameters minutes
     assert drawn.count("data-arrow") == count + len(sums) + 2
+
+
+def test_labels_of_plates_are_as_wide_as_the_letters_of_a_wide_font() -> None:
+    textpath = pytest.importorskip("matplotlib.textpath")
+    label = "n = 1, …, N"
+    drawn = textpath.TextPath((0, 0), label, size=12.5, prop={"family": "DejaVu Serif"}).get_extents().width
+    assert drawn < label_width(Plate(ROWS, label)) < 1.2 * drawn

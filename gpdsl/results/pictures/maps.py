@@ -190,7 +190,7 @@ def finish(panel: Axes, seen: Seen, name: str, column: Column, *, legends: bool 
     if output is not None and (output.label is not None or output.kind == "binary"):
         said = f"probability of {name}" + (f" = {levels_of(program, name)[1]}" if output.label is None else "")
     panel.set_ylabel(plain(said))
-    panel.margins(x=0.01)
+    panel.margins(x=0.05 if column.kind == "label" else 0.01)
     if legends:
         if output is None or output.label is None:
             left = unshown(program.translator.shape(program.declarations.axes_of(name)), CURVES)

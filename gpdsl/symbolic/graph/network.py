@@ -377,7 +377,7 @@ def _area(extent: Extent) -> float:
 
 def label_width(plate: Plate) -> float:
     """About how wide the label of a plate is."""
-    return 6.2 * len(plate.label)
+    return 6.9 * len(plate.label)
 
 
 def _runs(network: Network, plate: str, order: Sequence[Strip]) -> list[list[str]]:
