@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.integrated import STATISTICS
-from gpdsl.inference.mcmc.chains import Agreement, Chains, told
+from gpdsl.inference.mcmc import chains
+from gpdsl.inference.mcmc.chains import BLOCK, Agreement, Chains, told
 from gpdsl.results.criticism.through_layers import reweighted
 
 from .test_integrated import AT, NORMAL, Grid
@@ -220,6 +222,24 @@ def test_ctrl_c_in_the_chains_keeps_the_fit(data: dict[str, np.ndarray]) -> None
 
     fit = gpdsl.compile(NORMAL).fit(data, engine="mcmc", callback=stop)
     assert fit.interrupted and fit.settings is None and np.isfinite(fit.elbo)
+
+
+def test_draws_before_ctrl_c_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(number: int, total: int) -> None:
+        assert total == 220
+        if number == 100 + 2 * BLOCK:
+            raise KeyboardInterrupt
+
+    block = {"place": np.zeros((3, BLOCK))}, {"diverging": np.zeros((3, BLOCK), int)}
+    monkeypatch.setattr(chains, "beginnings", lambda *_: None)
+    monkeypatch.setattr(
+        chains, "called", lambda _, make, *__: (None, block) if make is chains._block else (None, None, None)
+    )
+    found = chains.nuts(SimpleNamespace(data=None), 3, 100, 120, 0, stop)  # type: ignore[arg-type]
+    assert found.interrupted and found.shape == (3, 2 * BLOCK)
+    assert not chains.nuts(SimpleNamespace(data=None), 3, 100, 70, 0, lambda *_: None).interrupted  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        chains.nuts(SimpleNamespace(data=None), 3, 2 * BLOCK + 100, 20, 0, stop)  # type: ignore[arg-type]
 
 
 def test_chains_visit_all_modes_that_signs_and_exchanges_make_of_one() -> None:

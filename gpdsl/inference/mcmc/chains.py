@@ -110,6 +110,8 @@ class Chains:
     """Places of equal density that signs and exchanges of latents make of one, of which each draw has one at random."""
     ladder: Ladder | None = None
     """The temperatures of chains that exchange their places."""
+    interrupted: bool = False
+    """Whether the user stopped them before there were as many draws as were asked for."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -145,7 +147,8 @@ def nuts(
 ) -> Chains:
     """`draws` of each of so many chains after a warm-up; `report` is told how many draws were made, of how many.
 
-    Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
+    An interrupt, by KeyboardInterrupt from `report`, ends them with the blocks of draws that were made; it passes where
+    there are none. Raises GpdslError where BlackJAX is not installed.
     """
     sampler()
     total = warm_up + draws
@@ -154,12 +157,19 @@ def nuts(
     begin, keys = beginnings(target, chains, near), keys_of(warm, chains)
     state, size, scales = called(target, _warmed, (warm_up,), target.data, begin, keys)
     found = []
-    for number in range(-(-draws // BLOCK)):
-        report(warm_up + number * BLOCK, total)
-        keys = keys_of(jax.random.fold_in(key, number), chains)
-        state, kept = called(target, _block, (BLOCK,), target.data, state, size, scales, keys)
-        found.append(jax.tree.map(np.asarray, kept))
-    return Chains(*gathered(found, draws))
+    stopped = False
+    try:
+        for number in range(-(-draws // BLOCK)):
+            report(warm_up + number * BLOCK, total)
+            keys = keys_of(jax.random.fold_in(key, number), chains)
+            state, kept = called(target, _block, (BLOCK,), target.data, state, size, scales, keys)
+            found.append(jax.tree.map(np.asarray, kept))
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        stopped = True
+    positions, said = gathered(found, draws)
+    return Chains(positions, said, interrupted=stopped)
 
 
 def keys_of(key: Array, shape: int | tuple[int, ...]) -> Array:

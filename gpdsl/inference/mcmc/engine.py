@@ -250,7 +250,7 @@ def _asked(options: Options) -> tuple[int, int, int]:
 
 
 def sampled(result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
-    """The result of the search with the draws of chains; Ctrl-C leaves it as it is."""
+    """The result of the search with the draws of chains; Ctrl-C leaves it as it is where there are none yet."""
     if result.interrupted or result.target is None or not (result.parameters or result.posterior):
         return result
     count, warm_up, draws = _asked(options)
@@ -269,7 +269,10 @@ def sampled(result: Result, options: Options, rows: int, monitor: Monitor) -> Re
         return replace(result, notes=(*result.notes, NONE_PAID))
     found = agreement({str(n): leaf for n, leaf in enumerate(jax.tree.leaves(chains.positions))})
     about, doubts = told(chains, found)
-    if made < draws:
+    if chains.interrupted:
+        doubts += (f"interrupted after {made} of {draws} draws of each chain",)
+        result = replace(result, interrupted=True)
+    elif made < draws:
         doubts += (f"the budget of evaluations ended after {made} of {draws} draws of each chain",)
     every = {name: np.asarray(values) for name, values in chains.positions["learnt"].items()}
     weights = np.full(len(results), 1.0 / len(results))

@@ -169,19 +169,20 @@ class Called:
         running = self._begun(chains, seed)
         moves = [chain.places() for chain in running]
         places = [next(move) for move in moves]
-        looks, ready, made = [int(share * warm_up) for share in LOOKS], [0] * chains, 0
+        stopped, looks, ready, made = False, [int(share * warm_up) for share in LOOKS], [0] * chains, 0
         while looks or made < draws:
             if looks and made >= looks[0]:
                 looks.pop(0)
                 learn([x for chain in running for x, _, _ in chain.draws[made // 2 :]], running)
                 ready = ready if looks else [len(chain.draws) for chain in running]
             else:
-                report(made if looks else made + warm_up, warm_up + draws)
                 try:
+                    report(made if looks else made + warm_up, warm_up + draws)
                     values = self.log_densities(np.stack(places)).tolist()
-                except Spent:
+                except (Spent, KeyboardInterrupt) as ended:
                     if looks or made < LEAST:
                         raise
+                    stopped = isinstance(ended, KeyboardInterrupt)
                     break
                 places = [move.send(value) for move, value in zip(moves, values, strict=True)]
             made = min(len(chain.draws) - start for chain, start in zip(running, ready, strict=True))
@@ -191,7 +192,7 @@ class Called:
         known = self._places(x.reshape(-1, x.shape[-1]), self.data)
         positions, _, log_root = jax.tree.map(lambda a: np.asarray(a).reshape(chains, made, *a.shape[1:]), known)
         said = {"diverging": np.zeros(value.shape, int), "lp": value - log_root, "n_steps": taken}
-        found = Chains(positions, said)
+        found = Chains(positions, said, interrupted=stopped)
         return found if self.problem.program.uses() else found.in_all(images_of(self.joint, self.found), seed)
 
     def log_densities(self, x: Float[np.ndarray, "places numbers"]) -> Float[np.ndarray, " places"]:

@@ -44,7 +44,7 @@ def tempered(
 ) -> drawing.Chains:
     """`draws` of each of so many chains at b = 1, each beside as many others as there are `temperatures` more.
 
-    Raises GpdslError where BlackJAX is not installed, and KeyboardInterrupt, from `report`, between blocks of draws.
+    Interrupts are as `chains.nuts` has them. Raises GpdslError where BlackJAX is not installed.
     """
     drawing.sampler()
     each = tuning(warm_up)
@@ -65,16 +65,21 @@ def tempered(
         (places, _), (_, _, _, refused) = _called(target, _block, drawing.BLOCK, *given, keys, turns)
         report(done := done + drawing.BLOCK, total)
         powers = powers if number == ROUNDS - 1 else _even(powers, np.asarray(refused).mean((0, 1)))
-    found: list[Any] = []
-    for number in range(-(-draws // drawing.BLOCK)):
-        keys = _keys(key, ROUNDS + number, chains)
-        given = data, jnp.asarray(powers), (places, who), tuned
-        state, kept = _called(target, _block, drawing.BLOCK, *given, keys, _turns(number, chains))
-        (places, who), found = state, [*found, jax.tree.map(np.asarray, kept)]
-        report(min(done := done + drawing.BLOCK, total), total)
+    found, stopped = list[Any](), False
+    try:
+        for number in range(-(-draws // drawing.BLOCK)):
+            keys = _keys(key, ROUNDS + number, chains)
+            given = data, jnp.asarray(powers), (places, who), tuned
+            state, kept = _called(target, _block, drawing.BLOCK, *given, keys, _turns(number, chains))
+            (places, who), found = state, [*found, jax.tree.map(np.asarray, kept)]
+            report(min(done := done + drawing.BLOCK, total), total)
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        stopped = len(found) * drawing.BLOCK < draws
     positions, said, at, refused = drawing.gathered(found, draws)
     ladder = drawing.Ladder(powers, refused.mean((0, 1)), sum(map(_arrivals, at)))
-    return drawing.Chains(positions, said, ladder=ladder)
+    return drawing.Chains(positions, said, ladder=ladder, interrupted=stopped)
 
 
 def tuning(warm_up: int) -> int:

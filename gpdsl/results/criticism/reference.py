@@ -146,7 +146,7 @@ def _chains(fit: Fit, data: Any, options: dict[str, Any]) -> Fit:
     kept = {"fixed": fit.options.fixed, "seed": fit.options.seed, "dtype": fit.options.dtype}
     asked = {**OWN_PLAN, **kept, **options}
     found: Fit = fit.model.fit(data, columns=fit.columns, engine="mcmc", start=fit, **asked)
-    if found.interrupted:
+    if found.interrupted and found.settings is None:  # before there were draws
         raise KeyboardInterrupt
     return found
 
