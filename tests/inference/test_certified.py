@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.inducing.loss import certified_loss
+from gpdsl.inference.infer import plan
+from gpdsl.inference.problem import Result
+from gpdsl.results.fitting import prepare
 
 TEXT = """
 index p in 1..2
@@ -78,3 +82,14 @@ def test_it_is_slight_where_points_tell_all(rng: np.random.Generator) -> None:
 def test_counts_have_no_such_bounds() -> None:
     model = gpdsl.compile("input x : real\noutput n : count\nlatent f(x) ~ GP(0, RBF(1))\nn ~ Poisson(exp(f))\n")
     assert model.fit({"x": np.arange(9.0), "n": np.arange(9)}, inducing=4).inducing_loss_bounds is None
+
+
+@pytest.mark.parametrize("law", ["Poisson(exp(f))", "Normal(f^2, 1)"])
+def test_no_formula_tells_what_points_lose_where_nothing_is_normal_about_a_latent(law: str) -> None:
+    kind = "count" if "Poisson" in law else "real"
+    model = gpdsl.compile(f"input x : real\noutput n : {kind}\nlatent f(x) ~ GP(0, RBF(1))\nn ~ {law}\n")
+    asked = prepare(model, {"x": np.arange(9.0), "n": np.arange(9)}, {}, {"inducing": 4})
+    found = Result({}, [], [], np.ones(1), -9.0, 0.0), None, plan(*asked).choice, 1e-6
+    assert certified_loss(*asked, found) is None
+    known = replace(found[0], loss_bounds=(0.1, 0.2)), *found[1:]
+    assert certified_loss(*asked, known) == (0.1, 0.2)  # of rows that are summed up

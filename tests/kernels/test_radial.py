@@ -10,6 +10,7 @@ import pytest
 import sympy as sp
 
 from gpdsl.kernels.formula import derivative, in_squares, profile
+from gpdsl.program.cache import jit
 from gpdsl.symbolic.functions import lgamma
 from gpdsl.symbolic.kernel_formula import DISTANCE
 
@@ -34,8 +35,8 @@ def test_values_and_slopes_apart(name: str) -> None:
         return profile(expression, {"ell": jnp.asarray(ell)}, squares, None)
 
     with jax.enable_x64(True):
-        found, by_squares = jax.vmap(jax.value_and_grad(values), (0, None))(jnp.asarray(squares), ell)
-        by_ell = jax.jacfwd(values, 1)(jnp.asarray(squares), ell)
+        found, by_squares = jit(jax.vmap(jax.value_and_grad(values), (0, None)))(jnp.asarray(squares), ell)
+        by_ell = jit(jax.jacfwd(values, 1))(jnp.asarray(squares), ell)
     with mpmath.workdps(40):
         for i, s in enumerate(squares):
             at = lambda s, ell: reference(mpmath.sqrt(s), ell)  # noqa: E731

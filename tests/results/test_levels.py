@@ -263,7 +263,7 @@ def test_ordered_categories_say_the_order_of_levels(frame: bool) -> None:
 
 def test_texts_of_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
     values = np.asarray(["9", "10", "11"], object)[[0, 1, 2] * 8]
-    fit = fitted(LABEL.replace("{4, 7, 9}", "1..K"), values)
+    fit = unlearnt(LABEL.replace("{4, 7, 9}", "1..K"), {"x": X, "y": values})
     prediction = fit.predict(NEW)
     assert prediction.levels("y") == ("9", "10", "11")
     fit.save(tmp_path / "tens.gpfit")
@@ -365,7 +365,7 @@ def test_a_word_is_above_others_only_where_they_have_an_order() -> None:
 
 def test_labels_have_no_mean_to_be_checked() -> None:
     words = np.asarray(["mid", "high", "low"])[[0, 1, 2] * 8]
-    fit, data = fitted(FREE, words), {"x": X, "y": words}
+    fit, data = unlearnt(FREE, {"x": X, "y": words}), {"x": X, "y": words}
     with pytest.raises(GpdslError, match="`y` is a label, whose levels have no mean"):
         fit.check_predictive(data, "mean")
     assert fit.check_predictive(data, lambda levels: np.mean(levels == 2), draws=20).observed == pytest.approx(1 / 3)

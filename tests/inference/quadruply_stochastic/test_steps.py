@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -41,17 +42,20 @@ def kl(case: Case) -> float:
     return float(0.5 * (np.trace(covariance) + mu @ mu - M - np.linalg.slogdet(covariance)[1]))
 
 
+def _estimated(steps: SampledSteps, case: Case, learnt: dict, running: jax.Array, support: Support) -> jax.Array:
+    drawn = steps.draw(jax.random.key(0), case.rows)
+    return steps.estimate(learnt, (case.q.at(drawn.first), case.q.at(drawn.second)), running, drawn, support)
+
+
 def test_all_functions_and_rows_give_the_bound_itself(regression: Case, classes: Case) -> None:
     """No draw is left: a block of all functions, and every row once."""
     for case, exact in ((regression, True), (classes, False)):
         steps = steps_of(case, M, case.count, exact)
-        drawn = steps.draw(jax.random.key(0), case.rows)
-        parts = case.q.at(drawn.first), case.q.at(drawn.second)
         none = no_support(case.rows.inputs["x"][:1], case.learnt)
         running = jnp.zeros((1, 1 + case.q.columns))
-        found = jax.jit(steps.estimate)(case.learnt, parts, running, drawn, none)
+        found = jax.jit(partial(_estimated, steps, case))(case.learnt, running, none)
         if exact:
-            wanted = float(dense_bound(case, case.learnt, case.q.vectors))
+            wanted = float(jax.jit(partial(dense_bound, case))(case.learnt, case.q.vectors))
         else:
             covariance = case.phi() @ case.root() @ case.root().T @ case.phi().T
             value, _, _ = logistic(case, case.phi() @ np.asarray(case.q.vectors[0]), np.diag(covariance))
@@ -68,13 +72,19 @@ def test_the_likelihood_and_its_slopes_are_those_of_quadrature(regression: Case,
     ):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
     index = jnp.asarray([6, 7, 0])
-    seen = see(classes.features, classes.learnt, classes.rows.inputs["x"], index, classes.q.at(index))
-    phi, scale = np.asarray(seen.values), M / SIZE
+
+    @jax.jit
+    def of_some(learnt: dict) -> tuple:
+        seen = see(classes.features, learnt, classes.rows.inputs["x"], index, classes.q.at(index))
+        return seen.values, swept.concave_likelihood(classes.program, learnt, classes.rows, seen, M / SIZE)
+
+    values, some = of_some(classes.learnt)
+    phi, scale = np.asarray(values), M / SIZE
     mean = scale * phi @ np.asarray(classes.q.vectors)[0, index]
     variance = np.sum((scale * phi @ classes.root()[np.asarray(index)]) ** 2, axis=1)
-    some = swept.concave_likelihood(classes.program, classes.learnt, classes.rows, seen, scale)
     np.testing.assert_allclose(some, logistic(classes, mean, variance)[0], rtol=1e-5)
-    normal, gap = swept.quadratic(regression.program, regression.learnt, regression.rows), regression.rows
+    gap = regression.rows
+    normal = jax.jit(swept.quadratic, static_argnums=0)(regression.program, regression.learnt, gap)
     residual = np.asarray(gap.outputs["y"]) - 0.3
     np.testing.assert_allclose(normal.slope, residual / 0.16)
     np.testing.assert_allclose(normal.precision, np.full(12, 1 / 0.16))
