@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +20,8 @@ from scipy.stats import laplace, norm, poisson, t
 import gpdsl
 from gpdsl.inference import resolution
 from gpdsl.inference.expected_log_likelihood import NODES, can_be_quick, quick_errors
-from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.program import fine_quadrature
 from gpdsl.program.fine_quadrature import quick_integral
 from gpdsl.program.joint import Marginals
@@ -344,3 +346,27 @@ def test_the_most_that_is_added_to_a_row_has_no_sign(monkeypatch: pytest.MonkeyP
     problem: Any = SimpleNamespace(program=None)
     added, worst, right = resolution._quickly_added(problem, ())(None, None)  # type: ignore[arg-type]
     assert float(added) == pytest.approx(1.0 - 5.0 + 0.375) and float(worst) == pytest.approx(5.0) and bool(right)
+
+
+@pytest.mark.parametrize(("worst", "ends", "told"), [(0.5, -8.0, -8.0), (0.5, -11.0, -9.7), (1e-9, -8.0, -9.7)])
+def test_a_search_goes_on_with_finer_quadrature_where_a_row_was_wrong_and_ends_no_lower(
+    worst: float, ends: float, told: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the looks at both ends found counts: -10 was wrong by 0.3, and errors add up in squares."""
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ StudentT(4, f, 0.01)\n"
+    problem = problem_of(text, {"x": np.arange(3.0), "y": np.ones(3)}, inducing=2)
+    q = [Whitened(np.zeros((1, 1, 2)), np.eye(2)[None, None])]
+    first = Result(dict(problem.parameters), list(problem.inducing), q, np.ones(1), -10.0, 0.03, "converged")
+    asked: list[bool] = []
+
+    def engine(finer: Problem) -> Result:
+        asked.append(all(term.fine == term.refinable for each in finer.program.observations for term in each.terms))
+        assert finer.continued and any(term.fine for each in finer.program.observations for term in each.terms)
+        return replace(first, elbo=ends, elbo_se=0.0, message="done", notes=("a",))
+
+    monkeypatch.setattr(resolution, "_looking", lambda _: lambda result: (0.3, 0.04, worst))
+    found = resolution._looked_at(problem, first, engine)
+    assert found.elbo == pytest.approx(told) and asked == ([] if worst < 1e-6 else [True])
+    assert found.elbo_se == pytest.approx(0.04 if told == ends else 0.05)
+    said = "done; with finer quadrature, since the bound of a row was wrong by 0.5 nats"
+    assert found.message == (said if told == ends else "converged")

@@ -147,7 +147,8 @@ def test_what_samples_are_multiplied_by_is_worked_out_once() -> None:
 
 def test_averages_over_samples_in_parts_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a posterior that couples two latents, by the joint samples that `at` draws."""
-    beliefs = fitted(RATIO).predict(NEW).beliefs
+    x = np.linspace(0.0, 2.0, 12)
+    beliefs = unlearnt(RATIO, {"x": x, "y": np.sin(3 * x)}).predict(NEW).beliefs
     assert beliefs.marginals.covariance is not None
     program = beliefs.program
     expression = next(o.law.arguments["mean"] for o in program.observations if o.law is not None)
