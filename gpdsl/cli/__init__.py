@@ -88,7 +88,10 @@ def _run(argv: Sequence[str] | None) -> int:
 def _keep_what_is_read(arguments: argparse.Namespace) -> None:
     """Raise GpdslError where a file that is to be written is one that the command reads, or writes otherwise."""
     given = {name: getattr(arguments, name, None) for name in (*READ, *WRITTEN)}
-    paths = {name: os.path.realpath(path) for name, path in given.items() if path}
+    try:
+        paths = {name: os.path.realpath(path) for name, path in given.items() if path}
+    except ValueError:  # a name with a NUL or half a character in it: whoever opens the file says so
+        return
     for name in WRITTEN:
         other = next((each for each in paths if each != name and paths[each] == paths.get(name)), None)
         if other is not None:
