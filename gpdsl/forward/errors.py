@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class ForwardModelError(GpdslError):
 
     def __init__(self, mistake: ForwardMistake) -> None:
         self.mistake = mistake
-        self.fit: Any = None
         super().__init__(mistake.text())
 
     def __str__(self) -> str:

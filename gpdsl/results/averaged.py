@@ -16,7 +16,7 @@ from gpdsl.data.bound import Standardised
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.language.calls import spoken
 from gpdsl.program.cache import in_precision
-from gpdsl.results.draws import NoLawError, Shares, law_of_output
+from gpdsl.results.draws import NoLawError, Shares
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.named import check_draws, of_output, of_quantity
 from gpdsl.results.prediction import Origin, Prediction
@@ -167,7 +167,7 @@ class Averaged(Prediction):
     def _of_law(self, probability: float, o: ObservationTerms, keys: tuple[str, ...]) -> np.ndarray:
         """A quantile of a statement."""
         if id(o) not in self._mixed:
-            laws = [law_of_output(shares.beliefs, o, keys) for shares in self._laws]
+            laws = [shares.law(o, keys) for shares in self._laws]
             known = tuple(each for each in laws if isinstance(each, Predictive))
             every = Mixed(known[0].beliefs, known[0].law, keys, known[0].sizes, known, self.weights) if known else None
             self._mixed[id(o)] = every if len(known) == len(laws) else None

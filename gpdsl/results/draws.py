@@ -325,8 +325,12 @@ class Shares:
         """How many conditional distributions those so far have been averages of."""
         return max(each.nodes for each in self.kept.values() if isinstance(each, Predictive | Warped))
 
+    def law(self, o: ObservationTerms, keys: Keys) -> Predictive | Warped | ByFormula | None:
+        """That of a statement: see `law_of_output`."""
+        return self._once((o.outputs, o.positions), lambda: law_of_output(self.beliefs, o, keys))  # type: ignore[no-any-return]
+
     def _of_output(self, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
-        law = self._once((o.outputs, o.positions), lambda: law_of_output(self.beliefs, o, keys))
+        law = self.law(o, keys)
         if not isinstance(law, Predictive | Warped) or len(o.positions) != at.ndim - 1:
             raise NoLawError
         found = law.share(at[picks(o.positions)], above=operator[0] == ">", reached=operator[-1] == "=")

@@ -63,8 +63,6 @@ class Beliefs:
     seed: int = 0
     simulations: Simulations | None = None
     """The evaluations of opaque functions, shared by all parts of the rows; `start` says where this one begins."""
-    coarse: bool = False
-    """Whether nodes that make distribution functions right to `predictive.CLOSE` are enough, as under many settings."""
     start: int = 0
     first: int = 0
     """Of the components, the number of the first among those of all passes through layers."""
@@ -72,6 +70,8 @@ class Beliefs:
     """Works out the covariances of the latents between all rows."""
     functions: Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]] | None = None
     """Draws the latents at all rows together, where rows go through layers."""
+    coarse: bool = False
+    """Whether nodes that make distribution functions right to `predictive.CLOSE` are enough, as under many settings."""
 
     @property
     def count(self) -> int:

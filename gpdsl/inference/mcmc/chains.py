@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -156,19 +156,16 @@ def nuts(
     key, near, warm = jax.random.split(jax.random.key(seed), 3)
     begin, keys = beginnings(target, chains, near), keys_of(warm, chains)
     state, size, scales = called(target, _warmed, (warm_up,), target.data, begin, keys)
-    found = []
-    stopped = False
-    try:
+
+    def blocks() -> Iterator[Any]:
+        place = state
         for number in range(-(-draws // BLOCK)):
             report(warm_up + number * BLOCK, total)
             keys = keys_of(jax.random.fold_in(key, number), chains)
-            state, kept = called(target, _block, (BLOCK,), target.data, state, size, scales, keys)
-            found.append(jax.tree.map(np.asarray, kept))
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        stopped = True
-    positions, said = gathered(found, draws)
+            place, kept = called(target, _block, (BLOCK,), target.data, place, size, scales, keys)
+            yield kept
+
+    (positions, said), stopped = gathered(blocks(), draws)
     return Chains(positions, said, interrupted=stopped)
 
 
@@ -241,9 +238,20 @@ def beginnings(target: Differentiable, count: int, key: Array) -> Position:
     return jax.vmap(lambda k: _moved(target.start, k))(jax.random.split(key, count))
 
 
-def gathered(blocks: list[Any], draws: int) -> Any:
-    """Blocks of draws [chains, block, ...] one after the other, so many of each chain."""
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :draws], *blocks)
+def gathered(blocks: Iterator[Any], draws: int) -> tuple[Any, bool]:
+    """Blocks of draws [chains, block, ...] one after the other, so many of each chain, and whether some are lacking.
+
+    An interrupt between two leaves those that were made; it passes where there are none.
+    """
+    found: list[Any] = []
+    try:
+        for block in blocks:
+            found.append(jax.tree.map(np.asarray, block))
+    except KeyboardInterrupt:
+        if not found:
+            raise
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :draws], *found)
+    return whole, len(found) * BLOCK < draws
 
 
 def statistics_of(state: Any, info: Any, size: Array) -> dict[str, Array]:

@@ -8,7 +8,7 @@ Bouchard-Cote, Deligiannidis and Doucet, 2022). What arrives at b = 1 is a draw 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,19 +65,17 @@ def tempered(
         (places, _), (_, _, _, refused) = _called(target, _block, drawing.BLOCK, *given, keys, turns)
         report(done := done + drawing.BLOCK, total)
         powers = powers if number == ROUNDS - 1 else _even(powers, np.asarray(refused).mean((0, 1)))
-    found, stopped = list[Any](), False
-    try:
+
+    def blocks() -> Iterator[Any]:
+        state, after = (places, who), done
         for number in range(-(-draws // drawing.BLOCK)):
             keys = _keys(key, ROUNDS + number, chains)
-            given = data, jnp.asarray(powers), (places, who), tuned
+            given = data, jnp.asarray(powers), state, tuned
             state, kept = _called(target, _block, drawing.BLOCK, *given, keys, _turns(number, chains))
-            (places, who), found = state, [*found, jax.tree.map(np.asarray, kept)]
-            report(min(done := done + drawing.BLOCK, total), total)
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        stopped = len(found) * drawing.BLOCK < draws
-    positions, said, at, refused = drawing.gathered(found, draws)
+            yield kept
+            report(min(after := after + drawing.BLOCK, total), total)
+
+    (positions, said, at, refused), stopped = drawing.gathered(blocks(), draws)
     ladder = drawing.Ladder(powers, refused.mean((0, 1)), sum(map(_arrivals, at)))
     return drawing.Chains(positions, said, ladder=ladder, interrupted=stopped)
 

@@ -14,7 +14,6 @@ from gpdsl.results.fit import Fit
 from gpdsl.results.levels import levels_of
 from gpdsl.results.pictures.rows import Column, Quantity, Seen, apart, mean_or_median, quantity
 from gpdsl.results.pictures.style import (
-    BESIDE,
     RASTER,
     abreast,
     canvas,
@@ -340,7 +339,7 @@ def _regions(
     for number, level in enumerate(levels_of(seen.fit.program, panel.label)):
         mine = np.zeros(len(rows), bool) if panel.points is None else panel.points[rows] == number
         axis.scatter(first[mine], second[mine], color=table[number], edgecolors="w", label=plain(str(level)), **looks)
-    axis.legend(**BESIDE, frameon=False, fontsize=8)
+    legend(axis)
 
 
 # Fields: latents over points of their own, against one coordinate, over two, or point by point.
