@@ -243,8 +243,9 @@ class SummedSearch:
         if not problem.parameters:
             return looked_at(self.bound, problem.parameters, report).message
         steps, tolerance, size = problem.choice.steps, problem.options.tolerance, problem.observed
-        start = problem.parameters
-        return maximise(self.bound, start, steps=steps, tolerance=tolerance, report=report, size=size).message
+        start, units = problem.parameters, problem.program.parameters.data.steps
+        found = maximise(self.bound, start, steps=steps, tolerance=tolerance, report=report, size=size, units=units)
+        return found.message
 
     def state(self) -> Result:
         """The best parameters so far, and their q."""

@@ -3,7 +3,8 @@
 The evidence has a maximum near every multiple of a period and near most others, each as narrow as one cycle among all
 that were seen, so that a search from the spread of the column ends at whichever is near. A sum of a few harmonics is
 fitted at each frequency of a grid, beside a trend and the cycles found before (Lomb 1976; the greedy search is the
-CLEAN of Roberts, Lehar and Dreher 1987), and the peak that stands out most among its neighbours is taken.
+CLEAN of Roberts, Lehar and Dreher 1987). What counts is the evidence of normal weights, not how much is explained:
+gaps between rows make other frequencies, and trends, look like a cycle.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ from gpdsl.language import model as m
 HARMONICS = {"Periodic": 3, "Cosine": 1, "SpectralMixture": 1}
 """Kernels with cycles, and how many harmonics a cycle of each has here."""
 
-FEWEST, ROWS = 20, 500
+FEWEST, ROWS = 10, 500
 """Rows below which nothing is looked for, and rows that are looked at: at random, which hides no frequency."""
 
-SLOW, MOST, FINER, CLOSE = (0.5, 1.0), 1500, 4, 33
-"""Cycles in the span that are a trend, the most that are looked for, and frequencies for each; and within a step of
-these when one has been found: what is taken off beside a cycle leaves cycles on both sides."""
+MOST, FINER, CLOSE = 1500, 4, 33
+"""The most cycles in the span that are looked for, and frequencies for each; and within a step of these at the best."""
 
 PART = 250
 """Frequencies at a time."""
@@ -31,9 +31,8 @@ PART = 250
 CONSTANT = 1e-13
 """Spread of an output, relative to its largest value, below which it is a constant."""
 
-FLOOR, CLEAR = 1e-3, 2.0
-"""Share of the most that is explained below which nothing stands out; and how much more than the clearest of noise a
-cycle explains, or one beside a shorter one, which is among its harmonics."""
+RATIOS, TRENDS, HALF_WAVES = (0.2, 1.0, 5.0), (0.0, 30.0), 5
+"""Variances of a wave's weight and of a trend, in units of the noise; and half waves in the span that a trend has."""
 
 WIDE = 0.5
 """Width of a component of a spectral mixture, in cycles in the span."""
@@ -54,10 +53,10 @@ def cycles(
     if not y.size:
         return found
     for latent in declarations.latents.values():
-        asked = [(call, at) for call, at in _calls(latent.kernel, latent.arguments) if at in declarations.inputs]
+        asked = list(_calls(latent.kernel, _whole(latent)))
         for column in dict.fromkeys(at for _, at in asked):
-            x = values[column].ravel()
-            if len(x) != len(y) or len(x) < FEWEST or np.ptp(x) == 0:
+            x = _of_column(declarations, values, column)
+            if len(x) < FEWEST or np.ptp(x) == 0:
                 continue
             rows = np.arange(len(x)) if len(x) <= ROWS else np.random.default_rng(0).choice(len(x), ROWS, replace=False)
             search = _searched(x[rows], y[rows], min(len(x) // 2, MOST))
@@ -66,8 +65,6 @@ def cycles(
                 if name not in free or name in found or len(shapes[name]) > 1:
                     continue
                 each = [search(HARMONICS[call.name]) for _ in range(int(np.prod(shapes[name])))]
-                if None in each:
-                    continue
                 seen = np.reshape(np.array(each, float), shapes[name])
                 found[name] = seen if call.name == "SpectralMixture" else 1 / seen
                 if call.name == "SpectralMixture" and (width := _parameter(call, "sds")) in free:
@@ -75,8 +72,59 @@ def cycles(
     return found
 
 
-def _calls(kernel: m.Kernel, arguments: tuple[str, ...]) -> Iterator[tuple[m.KernelCall, str]]:
-    """The kernels with cycles inside another, and the one argument that each sees."""
+def radians(
+    declarations: m.Declarations, values: Mapping[str, np.ndarray], starts: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """By how much the logarithms of periods and frequencies move where the last of the cycles seen does by a radian.
+
+    `starts` are their values. Steps that are longer lead past maxima of the evidence.
+    """
+    found: dict[str, float] = {}
+    for latent in declarations.latents.values():
+        for call, at in _calls(latent.kernel, _whole(latent)):
+            x = _of_column(declarations, values, at)
+            mixture = call.name == "SpectralMixture"
+            name = _parameter(call, "means" if mixture else "period")
+            if not len(x) or name not in starts or declarations.params[name].constraint != "positive":
+                continue
+            span, value = np.ptp(x), np.asarray(starts[name])
+            number = float(np.max(span * value if mixture else span / value, initial=1.0))
+            found[name] = min(1.0 / (2 * np.pi * number), found.get(name, 1.0))
+    return found
+
+
+Column = tuple[str, int]
+"""The name of an argument, and which of its columns; 0 for all of them."""
+
+
+def _whole(latent: m.Latent) -> tuple[Column, ...]:
+    return tuple((name, 0) for name in latent.arguments)
+
+
+def _of_column(
+    declarations: m.Declarations, values: Mapping[str, np.ndarray], column: Column
+) -> Float[np.ndarray, " N"]:
+    """The values of an input in one column; none of what is no such input."""
+    name, place = column
+    if name not in declarations.inputs:
+        return np.zeros(0)
+    columns = values[name].reshape(len(values[name]), -1)
+    if not place:
+        return columns[:, 0] if columns.shape[1] == 1 else np.zeros(0)
+    return columns[:, place - 1]
+
+
+def _seen(each: m.Expression) -> Column:
+    match each:
+        case m.Read(name=name, subscripts=()):
+            return name, 0
+        case m.Read(name=name, subscripts=(m.Fixed(position=place),)):
+            return name, place
+    return "", 0
+
+
+def _calls(kernel: m.Kernel, arguments: tuple[Column, ...]) -> Iterator[tuple[m.KernelCall, Column]]:
+    """The kernels with cycles inside another, and the one column, or argument, that each sees."""
     match kernel:
         case m.KernelScale(kernel=inner):
             yield from _calls(inner, arguments)
@@ -84,7 +132,7 @@ def _calls(kernel: m.Kernel, arguments: tuple[str, ...]) -> Iterator[tuple[m.Ker
             for each in inside:
                 yield from _calls(each, arguments)
         case m.KernelCall():
-            on = tuple(each.name if isinstance(each, m.Read) else "" for each in kernel.on) or arguments
+            on = tuple(map(_seen, kernel.on)) or arguments
             if kernel.name in HARMONICS and len(on) == 1:
                 yield kernel, on[0]
             for each in kernel.kernels:
@@ -113,58 +161,55 @@ def _numbers(declarations: m.Declarations, values: Mapping[str, np.ndarray]) -> 
     return np.reshape(found, (len(found), len(next(iter(values.values()))))).T
 
 
-def _searched(
-    x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], most: int
-) -> Callable[[int], float | None]:
-    """What gives the frequency of the next cycle of so many harmonics, beside those it has given, if there is one.
+def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], most: int) -> Callable[[int], float]:
+    """What gives the frequency of the next cycle of up to so many harmonics, beside those it has given.
 
     Harmonics of less than two of the smallest steps count for nothing: at even distances they are slower ones, as two
     cycles in 7/3 of a day look like one in a week.
     """
     span, middle, fastest = np.ptp(x), (x.max() + x.min()) / 2, 0.501 / np.min(np.diff(np.unique(x)))
-    grid = np.arange((SLOW[-1] + 0.5) * FINER, FINER * most + 1) / (FINER * span)
+    grid = np.arange(FINER, FINER * most + 1) / (FINER * span)
+    slow = np.arange(1, HALF_WAVES + 1)
+    trend = np.cos(np.pi * slow * (x - x.min())[:, None] / span) * np.exp(-((np.pi * slow / 8) ** 2))
+    known = np.vander((x - middle) / span, 2)
 
     def waves(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, "F N waves"]:
         each = frequencies[:, None, None] * np.arange(1, harmonics + 1)
         angles, told = 2 * np.pi * each * (x - middle)[:, None], each <= fastest
         return np.concatenate([np.cos(angles) * told, np.sin(angles) * told], axis=-1)
 
-    slow = waves(np.array(SLOW) / span, 1)
-    base = np.concatenate([np.vander((x - middle) / span, 3), *slow], axis=1)
-
-    def explained(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, " F"]:
+    def evidence(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, " F"]:
+        """In nats, with the best noise of each output: higher harmonics have less weight, trends come and go."""
         if len(frequencies) > PART:
             some = np.split(frequencies, range(PART, len(frequencies), PART))
-            return np.concatenate([explained(each, harmonics) for each in some])
-        q, _ = np.linalg.qr(base)
-        phi, left = waves(frequencies, harmonics), y - q @ (q.T @ y)
+            return np.concatenate([evidence(each, harmonics) for each in some])
+        q, _ = np.linalg.qr(known[:, known.any(axis=0)])
+        phi, left, free = waves(frequencies, harmonics), y - q @ (q.T @ y), len(x) - q.shape[1]
         phi = phi - q @ (q.T @ phi)
-        gram = np.swapaxes(phi, 1, 2) @ phi + 1e-9 * len(x) * np.eye(phi.shape[-1])
-        both = np.swapaxes(phi, 1, 2) @ left
-        return np.sum(both * np.linalg.solve(gram, both), axis=(1, 2))
+        u, sizes, _ = np.linalg.svd(trend - q @ (q.T @ trend), full_matrices=False)
+        found = np.full(len(frequencies), -np.inf)
+        for variance in TRENDS:
+            grown = 1.0 + variance * sizes**2
+            taken = u * (1.0 - grown**-0.5)
+            white, rest = phi - taken @ (u.T @ phi), left - taken @ (u.T @ left)
+            gram, both = np.swapaxes(white, 1, 2) @ white, np.swapaxes(white, 1, 2) @ rest
+            for ratio in RATIOS:
+                root = np.sqrt(ratio) / np.tile(np.arange(1, harmonics + 1), 2)
+                matrix = np.eye(len(root)) + root[:, None] * gram * root
+                told = root[:, None] * both
+                over = np.sum(rest**2, axis=0) - np.sum(told * np.linalg.solve(matrix, told), axis=1)
+                size = np.linalg.slogdet(matrix)[1] + np.sum(np.log(grown))
+                nats = -0.5 * np.sum(free * np.log(np.maximum(over, free * CONSTANT)) + size[:, None], axis=1)
+                found = np.maximum(found, nats)
+        return found
 
-    def nearest(frequency: float, harmonics: int) -> float:
-        """The best frequency within a step of the grid."""
-        nearby = frequency + np.linspace(-1, 1, CLOSE) / (FINER * span)
-        return float(nearby[np.argmax(explained(nearby, harmonics))])
-
-    def search(harmonics: int) -> float | None:
-        nonlocal base
-        found = explained(grid, 1)
-        ends = np.searchsorted(grid, [grid / 2, 2 * grid])
-        among = np.array([np.median(found[slice(*each)]) for each in ends.T])
-        peaks = np.append(False, found[1:] > found[:-1]) & np.append(found[:-1] > found[1:], False)
-        clear = np.where(peaks, found, 0.0) / (among + FLOOR * found.max() + np.finfo(float).tiny)
-        place, least = np.argmax(clear), CLEAR * 2 * np.log(most) / len(x)
-        total = np.sum((y - base @ np.linalg.lstsq(base, y)[0]) ** 2)
-        if found[place] < least * total:
-            return None
-        parts = range(1, harmonics + 1)
-        alike = grid[place] * np.unique([a / b for a in parts for b in parts])
-        alike = np.array([nearest(each, harmonics) for each in alike if grid[0] <= each <= grid[-1]])
-        of_each = explained(alike, harmonics)
-        best = alike[of_each >= of_each.max() - least * (total - of_each.max())].max()
-        base = np.concatenate([base, waves(np.array([best]), harmonics)[0]], axis=1)
+    def search(harmonics: int) -> float:
+        nonlocal known
+        kinds = sorted({1, harmonics})
+        near = grid[np.argmax(np.max([evidence(grid, each) for each in kinds], axis=0))]
+        nearby = near + np.linspace(-1, 1, CLOSE) / (FINER * span)
+        best = nearby[np.argmax(np.max([evidence(nearby, each) for each in kinds], axis=0))]
+        known = np.concatenate([known, waves(np.array([best]), harmonics)[0]], axis=1)
         return float(best)
 
     return search

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from gpdsl.data import Data
 from gpdsl.language import model as m
-from gpdsl.program.cycles import cycles
+from gpdsl.program.cycles import cycles, radians
 from gpdsl.program.parameters import Bijector, DataStarts, Parameters, in_units
 from gpdsl.symbolic.data_scales import LOOKED_AT, DataScales, Size, Unknown, log_spread
 from gpdsl.symbolic.kernel_scales import add_latent, add_observation
@@ -58,19 +58,27 @@ def start_from_data(
         ),
         tuple(n for n in learnt if n in drawn),
         tuple(n for n in learnt if n in free.lengths),
-        _cycles(parameters, translator, known, given) if free.cyclic else {},
+        *(_cycles(parameters, translator, known, given, chosen) if free.cyclic else ()),
     )
     bijectors = {n: _searched(parameters.bijectors[n], learnt.get(n), units.get(n)) for n in parameters.bijectors}
     return replace(parameters, bijectors=bijectors, initial=chosen, data=info)
 
 
 def _cycles(
-    parameters: Parameters, translator: Translator, known: DataScales, given: Collection[str]
-) -> dict[str, np.ndarray]:
-    """Where cycles of the outputs put periods and frequencies that have no value, as far as these may be there."""
+    parameters: Parameters,
+    translator: Translator,
+    known: DataScales,
+    given: Collection[str],
+    chosen: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Where cycles of the outputs put periods and frequencies that have no value, as far as these may be there.
+
+    And how far a search goes at first from there, or from the values that are `chosen`.
+    """
     shapes = {name: value.shape for name, value in parameters.initial.items()}
     found = cycles(translator.declarations, known.values, shapes, shapes.keys() - set(given))
-    return {name: value for name, value in found.items() if parameters.bijectors[name].contains(value)}
+    found = {name: value for name, value in found.items() if parameters.bijectors[name].contains(value)}
+    return found, radians(translator.declarations, known.values, {**chosen, **found})
 
 
 def _values(translator: Translator, data: Data) -> dict[str, np.ndarray]:

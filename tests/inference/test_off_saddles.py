@@ -64,3 +64,20 @@ y[p] ~ Normal(sum(q, W[p, q] * h[q]), s)
 """
     fit = gpdsl.compile(text).fit({"x": x, "y": y})
     assert np.abs(fit.parameters["W"]).max() > 0.3 and fit.elbo > 20.0
+
+
+def test_a_search_with_short_first_steps_stays_at_the_maximum_it_begins_beside() -> None:
+    """Another one every 0.1 along `period`, as those of periods that many cycles tell apart; `level` is far off."""
+
+    def objective(at: dict[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
+        a, b = float(at["level"]), float(at["period"])
+        wave = 20 * np.pi * b
+        value = -40 * (a - 2) ** 2 + 30 * np.cos(wave) - b**2
+        return value, {"level": np.array(-80 * (a - 2)), "period": np.array(-600 * np.pi * np.sin(wave) - 2 * b)}
+
+    ends = []
+    for units in ({}, {"period": 1 / (20 * np.pi)}):
+        start = {"level": np.array(0.0), "period": np.array(0.011)}
+        found = maximise(objective, start, steps=100, tolerance=1e-9, report=lambda *_: None, size=1.0, units=units)
+        ends.append(float(found.point["period"]))
+    assert abs(ends[0]) > 0.05 and abs(ends[1]) < 1e-3

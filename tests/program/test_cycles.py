@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.program.cycles import cycles
+from gpdsl.program.cycles import cycles, radians
 from gpdsl.program.program import make_program
 
 SEASONS = """
@@ -56,6 +56,24 @@ def test_each_period_is_that_of_the_next_cycle_and_not_of_its_harmonics(
     starts = found(SEASONS, {"x": x, "z": rng.standard_normal(len(x)), "y": 1e5 + 300 * y}, "p", "q")
     assert starts["p"] == pytest.approx(4 * np.pi, rel=0.02)
     assert starts["q"] == pytest.approx(2 * np.pi / 2.7, rel=0.02)
+
+
+@pytest.mark.parametrize("period", [2.63, 5.0])
+def test_gaps_between_rows_are_no_cycle(period: float, rng: np.random.Generator) -> None:
+    """Four seasons of ten rows: frequencies that fit into the gaps stood out more than that of the rows."""
+    x = np.concatenate([10.0 * season + np.sort(rng.uniform(0, 4, 10)) for season in range(4)])
+    y = 2 * np.sin(2 * np.pi * x / period) + rng.standard_normal(len(x))
+    assert found(SEASONS, {"x": x, "z": x, "y": y}, "p")["p"] == pytest.approx(period, rel=0.03)
+
+
+def test_a_cycle_is_seen_along_one_column(x: np.ndarray, rng: np.random.Generator) -> None:
+    text = "input x : real[2]\noutput y : real\nparam p : positive\n"
+    text += "latent f(x) ~ GP(0, Periodic(1, p, on = x[2]))\ny ~ Normal(f, 1)"
+    both = np.stack([rng.standard_normal(len(x)), x], axis=1)
+    starts = found(text, {"x": both, "y": np.sin(x) + rng.standard_normal(len(x))}, "p")
+    assert starts["p"] == pytest.approx(2 * np.pi, rel=0.02)
+    steps = radians(gpdsl.compile(text).declarations, {"x": both}, starts)
+    assert steps["p"] == pytest.approx(1 / np.ptp(x), rel=0.02)
 
 
 @pytest.mark.parametrize("period", [5.0, 7.0])

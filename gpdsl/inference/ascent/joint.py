@@ -63,6 +63,7 @@ class LbfgsSearch:
         """
         problem, objective, start = self.problem, self.objective, self.objective.best.point
         asked: dict[str, Any] = {"steps": problem.choice.steps, "size": problem.observed}
+        asked["units"] = problem.program.parameters.data.steps
         tolerance, report = problem.options.tolerance, problem.monitor.report
         if problem.layout.family.components == 1:
             # products of parameters alone, as those of a network, are at rest where all are 0

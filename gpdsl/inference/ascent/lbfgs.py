@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -73,16 +73,19 @@ def maximise(
     report: Callable[[int, float], None],
     within: tuple[Tree, Tree] | None = None,
     size: float | None = None,
+    units: Mapping[str, float] | None = None,
 ) -> Outcome:
     """Maximise `objective`, which gives value and gradient. A value that is not finite makes the line search back off.
 
     `within` are the least and the greatest values that every number of the point may take. `tolerance` is the smallest
     gain worth another iteration: relative to the value, or for each of the `size` observed values that it is a sum
     over. Other units of the outputs move a bound by a constant, and a rule that is relative to it stops elsewhere.
+    `units` are lengths of first steps along leaves, by name, where they are not 1: where maxima are close together.
     `Enough` ends the search with the best point so far. KeyboardInterrupt passes: `Remembered` has that point.
     """
     outcome = Outcome(start, -np.inf, "no finite value", 0)
-    negative = _Negative(objective, partial(unflat, start), outcome)
+    scale = _lengths(start, units) if units else np.ones(1)
+    negative = _Negative(objective, partial(unflat, start), outcome, scale)
     least = 0.0 if size is None else tolerance * max(size, 1.0)
     iteration, reached = 0, -np.inf
 
@@ -97,7 +100,7 @@ def maximise(
         negative.begin(gain)
 
     ftol = tolerance if size is None else 0.0
-    bounds = None if within is None else np.stack([flat(end) for end in within], axis=1)
+    bounds = None if within is None else np.stack([flat(end) / scale for end in within], axis=1)
     options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": ftol, "gtol": 1e-6, "maxcor": 20}
     try:
         from scipy.optimize import minimize  # takes a quarter of a second to import
@@ -106,7 +109,7 @@ def maximise(
             begun = outcome.value
             try:
                 given = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": between, "options": options}
-                result = minimize(negative, flat(outcome.point), **given)
+                result = minimize(negative, flat(outcome.point) / scale, **given)
                 outcome.message = ENDINGS.get(result.status, NO_BETTER)
             except _Settled:
                 outcome.message = ENDINGS[0]
@@ -137,6 +140,12 @@ def flat(tree: Tree) -> np.ndarray:
     return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
+def _lengths(tree: Tree, units: Mapping[str, float]) -> np.ndarray:
+    """What the numbers of `flat` are counted in: `units` by the names of leaves, else 1."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return np.concatenate([np.full(leaf.size, units.get(getattr(path[-1], "key", ""), 1.0)) for path, leaf in leaves])
+
+
 def unflat(like: Tree, numbers: Any) -> Tree:
     """The tree whose numbers `flat` gives so, like another one: of arrays of the types of its leaves."""
     leaves, tree = jax.tree.flatten(like)
@@ -154,9 +163,13 @@ class _Negative:
     """
 
     def __init__(
-        self, objective: Callable[[Tree], tuple[float, Tree]], unravel: Callable[[np.ndarray], Tree], outcome: Outcome
+        self,
+        objective: Callable[[Tree], tuple[float, Tree]],
+        unravel: Callable[[np.ndarray], Tree],
+        outcome: Outcome,
+        scale: np.ndarray,
     ) -> None:
-        self.objective, self.unravel, self.outcome = objective, unravel, outcome
+        self.objective, self.unravel, self.outcome, self.scale = objective, unravel, outcome, scale
         self.worst, self.best, self.rounding = 0.0, -np.inf, 0.0
         """The highest value minimised, the best of the objective as it is told, and what rounding may hide."""
         self.last: _Seen | None = None
@@ -180,10 +193,10 @@ class _Negative:
         return self.best
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        outcome, point = self.outcome, self.unravel(x)
+        outcome, point = self.outcome, self.unravel(x * self.scale)
         found, gradient = self.objective(point)
         outcome.evaluations += 1
-        value, slope = -float(found), -flat(gradient)
+        value, slope = -float(found), -flat(gradient) * self.scale
         fallen = np.isfinite(outcome.value) and value > max(self.worst, 0.0) + ABYSS
         if fallen or not (np.isfinite(value) and np.all(np.isfinite(slope))):
             self.refused = True
@@ -281,6 +294,7 @@ def maximise_off_saddles(
     tolerance: float,
     report: Callable[[int, float], None],
     size: float,
+    units: Mapping[str, float] | None = None,
 ) -> Outcome:
     """`maximise`, and again from beside every saddle that it ends at; `size` is the number of observed values."""
     done = 0
@@ -288,7 +302,7 @@ def maximise_off_saddles(
     def following(step: int, value: float) -> None:
         report(done + step, value)
 
-    best = maximise(objective, start, steps=steps, tolerance=tolerance, report=following, size=size)
+    best = maximise(objective, start, steps=steps, tolerance=tolerance, report=following, size=size, units=units)
     for _ in range(LOOKS):
         if best.message != ENDINGS[0]:
             break
@@ -296,7 +310,7 @@ def maximise_off_saddles(
         beside = _beside(objective, best, tolerance * max(size, 1.0))
         if beside is None:
             break
-        found = maximise(objective, beside, steps=steps, tolerance=tolerance, report=following, size=size)
+        found = maximise(objective, beside, steps=steps, tolerance=tolerance, report=following, size=size, units=units)
         if not found.value > best.value:
             return best
         best = found
