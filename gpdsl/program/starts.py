@@ -196,10 +196,12 @@ ROWS, LARGEST, CLOSE = 5, 400, 1e-7
 def unit_factors(translator: Translator, sds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What positive parameters are multiplied by when columns are by their standard deviations, if that can be told."""
     d = translator.declarations
-    logs, found = _solved(*_moved(translator, sds))[0], {}
+    told, found = _moved(translator, sds), {}
+    logs = _solved(told[0].equations, told[1].equations, told[2].equations)[0]
     for name, param in d.params.items():
         shape = translator.shape(param.axes)
-        known = [logs.get((name, tuple(i + 1 for i in where))) for where in np.ndindex(*shape)]
+        one = [(name, k) in told[0].gathered for k in range(len(shape))]  # read at the level of the row
+        known = [logs.get((name, tuple(np.where(one, 1, np.array(i) + 1).tolist()))) for i in np.ndindex(*shape)]
         if param.constraint == "positive" and None not in known:
             found[name] = np.exp(np.reshape(np.asarray(known, float), shape))
     return found
@@ -212,8 +214,10 @@ def tied(translator: Translator, names: Sequence[str]) -> bool:
     """
     rng = np.random.default_rng(1)
     shapes = {name: translator.shape(translator.declarations.axes_of(name)) for name in names}
-    own = _moved(translator, {name: 1.0 + rng.random(shape) for name, shape in shapes.items()})
-    one = _moved(translator, {name: np.full(shape, 1.5) for name, shape in shapes.items()})
+    made = {name: 1.0 + rng.random(shape) for name, shape in shapes.items()}
+    own: list[Sequence[Size]] = [each.equations for each in _moved(translator, made)]
+    alike = {name: np.full(shape, 1.5) for name, shape in shapes.items()}
+    one: list[Sequence[Size]] = [each.equations for each in _moved(translator, alike)]
     latents = translator.declarations.latents
     free = [  # all but what fixes a variance
         place
@@ -227,17 +231,17 @@ def tied(translator: Translator, names: Sequence[str]) -> bool:
     return wrong(own) and not wrong(one)
 
 
-def _moved(translator: Translator, sds: Mapping[str, np.ndarray]) -> list[Sequence[Size]]:
+def _moved(translator: Translator, sds: Mapping[str, np.ndarray]) -> list[Scales]:
     """Equations of scales at made-up data, then with columns multiplied by the numbers, and by their squares."""
     d, rng = translator.declarations, np.random.default_rng(0)
     made = {name: 1.0 + rng.random((ROWS, *translator.shape(d.axes_of(name)))) for name in (*d.inputs, *d.outputs)}
     consts = {name: np.asarray(const.values, float) for name, const in d.consts.items() if const.axes}
     for axis in {axis for latent in d.latents.values() for axis in latent.levels}:
         consts[str(axis.name)] = _numbers_along(translator, axis, ROWS)
-    told: list[Sequence[Size]] = []
+    told: list[Scales] = []
     for power in (0, 1, 2):
         moved = {name: values * sds[name] ** power if name in sds else values for name, values in made.items()}
-        told.append(equations(translator, DataScales(moved | consts), {}).equations)
+        told.append(equations(translator, DataScales(moved | consts), {}))
     return told
 
 

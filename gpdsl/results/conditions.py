@@ -22,8 +22,10 @@ from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.posteriors.posterior import parts
 from gpdsl.language import compile_text, model as m
 from gpdsl.language.checker.scope import SORTS
+from gpdsl.language.errors.axes import SubscriptCount
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.errors.calls import LatentCalled
+from gpdsl.language.errors.functionals import NotALabel
 from gpdsl.language.errors.names import EndsEarly, Unexpected, UnknownName
 from gpdsl.language.vocabulary import Source, Span
 from gpdsl.program.cache import jit
@@ -32,7 +34,7 @@ from gpdsl.program.starts import unit_factors
 from gpdsl.results import expectation as ex
 from gpdsl.results.accuracy import error_of_sets
 from gpdsl.results.draws import Draws, Shares, output_mean, row_by_row
-from gpdsl.results.levels import Unseen, in_levels, without_words
+from gpdsl.results.levels import Unseen, in_levels, without_subscripts, without_words
 from gpdsl.results.named import names_of, of_output
 from gpdsl.results.quantiles import sloped, where_reached
 from gpdsl.symbolic.translate import Translator
@@ -53,9 +55,10 @@ def names_in(expression: m.Expression) -> set[str]:
     return {read.name for read in m.reads_of(expression)}
 
 
-def units_of(beliefs: ex.Beliefs, known: Standardised, condition: m.Expression) -> Standardised:
+def units_of(condition: Condition) -> Standardised:
     """The numbers of every name in a condition. Raises GpdslError where it compares what has no known unit."""
-    names, declared = names_in(condition), beliefs.program.declarations
+    beliefs, known = condition.beliefs, condition.units
+    names, declared = condition.reads(condition.expression), beliefs.program.declarations
     if not known.sds:
         return known
     factors = unit_factors(beliefs.program.translator, known.sds) if names & set(declared.params) else {}
@@ -65,8 +68,8 @@ def units_of(beliefs: ex.Beliefs, known: Standardised, condition: m.Expression) 
     for name, (mean, sd) in _levels(declared, known).items():
         means[name], sds[name] = mean, sd
     unknown = {name for name in names if name not in sds and not _same(declared, known, name)}
-    for part in _compared(condition):
-        read = names_in(part)
+    for part in _compared(condition.expression):
+        read = condition.reads(part)
         if (without := sorted(read & unknown)) and (beside := sorted(read & set(sds))):
             raise GpdslError(
                 f"probability: `{without[0]}` is compared with `{beside[0]}`, which is in the units of the data, and "
@@ -129,6 +132,8 @@ class Condition:
     beliefs: ex.Beliefs
     units: Standardised
     unseen: Unseen
+    at_level: Mapping[str, tuple[str, str]]
+    """By a name in the condition, the parameter or constant and the label at whose level it is read."""
 
     @property
     def expression(self) -> m.Expression:
@@ -136,6 +141,10 @@ class Condition:
         body = self.declarations.lets["_holds"].cases[0].body
         assert isinstance(body, m.Operation)
         return body.operands[0]
+
+    def reads(self, expression: m.Expression) -> set[str]:
+        """The quantities of the model that a part of the condition reads."""
+        return {self.at_level.get(name, (name, ""))[0] for name in names_in(expression)}
 
     def probability(self, count: int, seed: int, error: bool = False) -> np.ndarray:
         """In each row, or its standard error: 0 where a distribution function says it and no layers are sampled."""
@@ -179,6 +188,10 @@ class Condition:
         """What a name has in all draws, [draws, rows, *axes], in the units of the data."""
         program, scope = self.beliefs.program, self.beliefs.scope()
         declared = program.declarations
+        if name in self.at_level:
+            of, label = self.at_level[name]
+            places = np.asarray(scope.rows.inputs[label], int)[None, :, None] - 1
+            return np.take_along_axis(self._values(of, draws), places, axis=2)[..., 0]
         if name in names_of(self.beliefs):
             assert draws is not None
             return in_levels(program, name, self.units.back(name, draws.of(name)))
@@ -290,13 +303,20 @@ def _moved(mistake: Mistake, before: int, length: int) -> Mistake:
     return replace(mistake, span=Span(1, first, 1, last))
 
 
-def _refuse_python(text: str) -> None:
-    """Raise GpdslError for `y = 3` and `1 < y < 2`."""
-    if re.search(r"(?<![<>=!])=(?!=)", text):
-        raise GpdslError(f"probability: {text!r}: values are compared by `==`, `<`, `<=`, `>`, `>=` or `!=`")
+def _refuse_others(text: str, written: str) -> None:
+    """Raise GpdslError for what other languages have, `y = 3` and `1 < y < 2`; `written` is the text with its words."""
+    if re.search(r"(?<![<>=!])=(?!=)|<>", text):
+        raise GpdslError(f"probability: {written!r}: values are compared by `==`, `<`, `<=`, `>`, `>=` or `!=`")
+    if re.search(r"!(?!=)", text):
+        raise GpdslError(f"probability: {written!r} has `!`; write `not`, as in `not (y > 3)`")
     for part in re.split(r"\band\b|\bor\b|\bnot\b|[()]", text):
         if len(re.findall("[<>=!]=?", part)) > 1:
-            raise GpdslError(f"probability: {part.strip()!r} has two comparisons; join them, `1 < y and y < 2`")
+            join = (
+                "`if` chooses between numbers; write `x > 1 and y < 2 or not x > 1 and y < 3`"
+                if re.search(r"\bif\b", part)
+                else "join them, `1 < y and y < 2`"
+            )
+            raise GpdslError(f"probability: {written!r} has two comparisons; {join}")
 
 
 def _said(mistake: Mistake, names: str, sorts: Mapping[str, str]) -> Mistake:
@@ -304,7 +324,13 @@ def _said(mistake: Mistake, names: str, sorts: Mapping[str, str]) -> Mistake:
     if isinstance(mistake, LatentCalled) and mistake.name in sorts:
         return replace(mistake, what=f"{sorts[mistake.name]}, whose value in each row is meant")
     if isinstance(mistake, UnknownName) and not mistake.suggestion:
-        return replace(mistake, habit=f"a condition has {names}")
+        return replace(mistake, habit=f'a condition has {names}; levels stand in quotes, `site == "north"`')
+    if isinstance(mistake, SubscriptCount) and mistake.given and sorts.get(mistake.name) == SORTS["latent"]:
+        said = f"`{mistake.name}` has its value in each row; another one needs a name in the model, `let other = ...`"
+        return replace(mistake, habit=said)
+    if isinstance(mistake, NotALabel):
+        said = f"give it a name in the model, `let here = {mistake.name}[...]`; `start=fit` begins where this fit is"
+        return replace(mistake, what="read as a number here", remedy=said)
     if isinstance(mistake, Unexpected):
         said = "write a condition such as `y > 3 and rate < 2`"
         if mistake.found == "then":
@@ -330,6 +356,7 @@ def condition_of(
     text = without_words(
         beliefs.program, text, {*beliefs.program.declarations.params, *names_of(beliefs)}, calendar, unseen
     )
+    text, at_level = without_subscripts(beliefs.program, text)
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
@@ -338,16 +365,17 @@ def condition_of(
         raise GpdslError(f"probability: {quoted(written)} compares nothing; write `{alone['name']} == 1`, or `> 0`")
     if any(each in text for each in '\n\r#"'):
         raise GpdslError('probability: expected one condition on one line, as in "y > 3 and rate < 2"')
-    _refuse_python(text)
+    _refuse_others(text, quoted(written))
     translator, declared = beliefs.program.translator, beliefs.program.declarations
     lines = ["model asked", *(f"index {n} in 1..{translator.size(i.axis)}" for n, i in declared.indices.items())]
-    for name in (*declared.inputs, *declared.consts, *declared.params, *names_of(beliefs)):
-        axes = declared.axes_of(name)
+    for name in (*declared.inputs, *declared.consts, *declared.params, *names_of(beliefs), *at_level):
+        axes = () if name in at_level else declared.axes_of(name)
         sizes = [axis.name if axis.name in declared.indices else str(translator.size(axis)) for axis in axes]
         lines.append(f"input {name} : real" + (f"[{', '.join(map(str, sizes))}]" if sizes else ""))
     lines += ["output _none : real", "_none ~ Normal(0, 1)", f"{BEFORE}{text} then 1 else 0"]
     try:
         asked = _compiled("\n".join(lines), "<condition>")
+        Translator(asked, {}).scalar(asked.lets["_holds"].cases[0].body)  # says what has no value, `y > x / 0`
     except ModelError as error:
         names = listed(f"`{name}`" for name in (*declared.inputs, *declared.params, *names_of(beliefs)))
         kinds = {"latent": declared.latents, "row": declared.rows, "let": declared.lets, "output": declared.outputs}
@@ -360,5 +388,5 @@ def condition_of(
             f"probability: {text!r} has a value for each {found.axes[0].describe()}; name an element, as in "
             "`y[1] > 3`, or say `max(p, y[p]) > 3`"
         )
-    condition = Condition(asked, beliefs, known, unseen)
-    return replace(condition, units=units_of(beliefs, known, condition.expression))
+    condition = Condition(asked, beliefs, known, unseen, at_level)
+    return replace(condition, units=units_of(condition))

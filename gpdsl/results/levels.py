@@ -80,6 +80,8 @@ COMPARED = (
     re.compile(rf"{WORD}\s*(?P<sign>[!=]=|[<>]=?)\s*(?P<name>\w+)"),
 )
 """A level in quotes, or a truth, beside what has it."""
+AT_LEVEL = re.compile(rf"\b(?P<name>\w+)\s*\[\s*(?:(?P<label>[^\W\d]\w*)|{WORD})\s*\]")
+"""`a[site]` and `sigma["north"]`."""
 BARE_DAY = re.compile(r"(?<![\"'\w.-])\d{4}-\d\d-\d\d\b(?![\"'])")
 
 
@@ -121,6 +123,44 @@ def without_words(
     for pattern in COMPARED:
         text = pattern.sub(number, text)
     return text
+
+
+def without_subscripts(program: Program, text: str) -> tuple[str, dict[str, tuple[str, str]]]:
+    """A condition with a name of its own, as wide, for each quantity that it reads at the level of the row.
+
+    The names are given with the parameter or constant and the label that each is of. A latent that is a function of
+    the label stands for itself, and a level in quotes for its number.
+    """
+    declared, found = program.declarations, dict[str, tuple[str, str]]()
+
+    def named(match: re.Match[str]) -> str:
+        name, label, width = match["name"], match["label"], len(match[0])
+        latent, known = declared.latents.get(name), declared.params.get(name) or declared.consts.get(name)
+        axis = known.axes[0] if known is not None and len(known.axes) == 1 else None
+        if latent is not None and label in latent.arguments and label in _labels(program, None):
+            return f"{name:<{width}}"
+        if latent is not None and match["word"]:
+            raise GpdslError(f"probability: `{name}` is that of the level in each row; write `{name}`")
+        if axis is not None and label in _labels(program, axis.name):
+            own = f"{name}_{label}".ljust(width, "_")
+            found[own] = name, label
+            return own
+        if axis is not None and match["word"] and (levels := program.levels.get(str(axis.name), ())):
+            places = {str(each): place for place, each in enumerate(levels, 1)}
+            if match["word"][1:-1] not in places:
+                raise GpdslError(
+                    f"probability: `{name}` has no {match['word']}; the levels of `{axis.name}` are {listed(places)}"
+                )
+            return f"{name}[{places[match['word'][1:-1]]}]".ljust(width)
+        return match[0]
+
+    return AT_LEVEL.sub(named, text), found
+
+
+def _labels(program: Program, index: str | None) -> list[str]:
+    """The inputs that are labels of an index, or of any."""
+    labels = {name: each.label for name, each in program.declarations.inputs.items() if each.label is not None}
+    return [name for name, label in labels.items() if index in (None, label.name)]
 
 
 def _in_place(match: re.Match[str], value: float) -> str:

@@ -141,6 +141,10 @@ def test_what_has_no_known_unit_is_not_compared_with_what_has_one(large: tuple[g
         ("x(3) > 1", "`x` is an input; it is used without arguments"),
         ("x == true", "`x` is compared with true; expected a number: it has no levels in words"),
         ("y[1] > maybe", "unknown name `maybe`"),
+        ("!(n > 3)", r"has `!`; write `not`"),
+        ("n <> 3", "'n <> 3': values are compared by `==`"),
+        ("n ≥ 3", "help: write `>=`"),
+        ("f > x / 0", r"<condition>:1:5: error\[E503\](.|\n)* 1 \| f > x / 0"),
     ],
 )
 def test_what_is_no_condition_is_refused(prediction: gpdsl.Prediction, condition: str, message: str) -> None:

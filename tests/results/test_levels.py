@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import gpdsl
 from gpdsl import GpdslError
@@ -199,6 +200,33 @@ def test_an_input_that_is_a_label_is_compared_by_its_levels() -> None:
         "site != 8": [0, 1, 1, 1],
     }.items():
         np.testing.assert_array_equal(prediction.probability(condition), expected, err_msg=condition)
+
+
+def test_what_has_a_value_for_each_level_is_read_at_that_of_the_row() -> None:
+    text = "index s in 1..S\ninput site : label[s]\noutput y : real\nparam sigma[s] : positive\nparam tau : positive\n"
+    model = gpdsl.compile(text + "param a[s] : real ~ Normal(0, tau)\ny ~ Normal(a[site], sigma[site])")
+    data = {"site": ["n", "n", "m", "m", "y > 3", "y > 3"], "y": 100.0 + 10 * np.arange(6)}
+    held = {"tau": 1.0, "sigma": [0.1, 0.2, 0.3]}
+    fit = model.fit(data, standardise=True, fixed=["tau", "sigma"], init=held)
+    prediction = fit.predict({"site": ["n", "y > 3"]})
+    mean, sd, sigma = prediction.mean("y"), prediction.sd("y"), np.std(data["y"]) * np.array([0.2, 0.3])
+    np.testing.assert_allclose(fit.parameters_in_data_units["sigma"][1:], sigma)
+    for condition, above in {
+        "y > 110 + sigma[site]": 110 + sigma,
+        "y > 110 + sigma[ 'y > 3' ]": 110 + sigma[1],
+    }.items():
+        np.testing.assert_allclose(prediction.probability(condition), stats.norm.sf(above, mean, sd), rtol=1e-8)
+    np.testing.assert_array_equal(prediction.probability("a[site] > 0.5"), prediction.probability("a > 0.5"))
+    for condition, message in {
+        "a['m'] > 0": "`a` is that of the level in each row; write `a`",
+        "a[y] > 0": "help: `a` has its value in each row; another one needs a name in the model",
+        "sigma['q'] > 1": "`sigma` has no 'q'; the levels of `s` are m, n, y > 3",
+        "sigma[y] > 1": "help: give it a name in the model, `let here = sigma",
+        "site == n": 'unknown name `n`(.|\n)*levels stand in quotes, `site == "north"`',
+        "if site == 'n' then y > 3 else y > 2": "site == 'n' then .* else y > 2\" has two comparisons; `if` chooses",
+    }.items():
+        with pytest.raises(gpdsl.GpdslError, match=message):
+            prediction.probability(condition)
 
 
 def test_yes_is_one_in_any_order_of_categories() -> None:
