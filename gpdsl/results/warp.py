@@ -113,8 +113,11 @@ class Warped:
 
 # Means and variances of outputs observed through a transform: integrals law by law, and over the latents as well.
 
-POINTS, TOGETHER = 256, 16
-"""Points on either side, and how many of them are computed together."""
+INTERVALS, COARSEST, TOGETHER = 256, 8, 16
+"""Of the rule on either side: at most, how many of them are one to begin with, and how many are computed together."""
+
+SETTLED = 1e-6
+"""Halving intervals ends where no sum changes by more of its size: what is left then is about the square of it."""
 
 NEAR, BOUNDED = -3.6, 4.0
 """Ends of the double-exponential rule: towards the place that splits the range, and towards a bound."""
@@ -166,12 +169,10 @@ class Plain:
         poor = (part * np.abs(mass - 1.0) > SOUND) & (found.order > 1.0)
         if part < SOUND or not poor.any():
             return found
-        half, low, high = np.full(poor.sum(), np.log(0.5)), self.window.lower[poor], self.window.upper[poor]
-        arguments = {name: each[poor] for name, each in self.window.arguments.items()}
-        middle = Window(self.window.name, arguments, low, high).at(half, half)
-        given = {symbol: each[poor] for symbol, each in self.given.items()}
-        sides = [Window(self.window.name, arguments, *ends) for ends in ((low, middle), (middle, high))]
-        parts = [replace(self, window=each, given=given).moments(part / 2) for each in sides]
+        half, few = np.full(poor.sum(), np.log(0.5)), self._only(poor)
+        middle = few.window.at(half, half)
+        sides = [replace(few.window, upper=middle), replace(few.window, lower=middle)]
+        parts = [replace(few, window=each).moments(part / 2) for each in sides]
         better = _mixed([np.exp(half)] * 2, parts)
         for whole, mended in zip(vars(found).values(), vars(better).values(), strict=True):
             whole[poor] = mended
@@ -181,17 +182,38 @@ class Plain:
         """Moments by one rule, and the probability that it finds, which is one."""
         split, width, ends, far = self._places()
         centre = self._line.forward(split)
-        sums, order = np.zeros((3, len(split))), np.full(len(split), np.inf)
-        for side, end, last in ((-1.0, ends[0], far[0]), (1.0, ends[1], far[1])):
-            reach, bounded = np.abs(end - split), np.isfinite(end)
-            stop = np.where(bounded, BOUNDED, np.arcsinh(2 / np.pi * np.log(np.abs(last - split) / width)))
-            for v, weight in _rule(split, side * width, reach, stop):
-                sums += self._sums(np.log(weight) + self._log_density(v), self._line.forward(v) - centre)
+        rule = Rule(split, centre, np.stack([-width, width]), np.abs(ends - split), far)
+        beyond, order = np.zeros((3, len(split))), np.full(len(split), np.inf)
+        for side, bounded in ((-1.0, np.isfinite(ends[0])), (1.0, np.isfinite(ends[1]))):
             if not bounded.all():
                 more, power = self._beyond(side, centre)
-                sums, order = sums + np.where(bounded, 0.0, more), np.where(bounded, order, np.minimum(order, power))
+                beyond += np.where(bounded, 0.0, more)
+                order = np.where(bounded, order, np.minimum(order, power))
+        sums = self._within(rule, beyond) + beyond
         mean = sums[1] / sums[0]
         return Moments(centre + mean, sums[2] / sums[0] - mean**2, order), sums[0]
+
+    def _within(self, rule: Rule, beyond: Array) -> Array:
+        """The three sums [3, n], between numbers' ends, by intervals that are halved until the sums settle."""
+        interval, rows = COARSEST, np.arange(rule.split.size)
+        found = interval * self._sums(rule, np.arange(0, INTERVALS + 1, interval))
+        while interval > 1 and rows.size:
+            interval //= 2
+            added = self._only(rows)._sums(rule.only(rows), np.arange(interval, INTERVALS, 2 * interval))
+            before, found[:, rows] = found[:, rows], found[:, rows] / 2 + interval * added
+            sums = found[:, rows]
+            size = np.stack([sums[0], np.sqrt(sums[0] * sums[2]), sums[2]])
+            settled = np.all(np.abs(sums - before) <= SETTLED * size, axis=0)
+            rows = rows[~settled | (np.abs((sums + beyond[:, rows])[0] - 1.0) > SOUND)]
+        return found
+
+    def _only(self, rows: Array) -> Plain:
+        """Some of the laws: places, or which of them."""
+        window = self.window
+        arguments = {name: each[rows] for name, each in window.arguments.items()}
+        given = {symbol: each[rows] for symbol, each in self.given.items()}
+        few = Window(window.name, arguments, window.lower[rows], window.upper[rows])
+        return replace(self, window=few, given=given)
 
     def at(self, transformed: Array) -> Moments:
         """Of the one output with this transform."""
@@ -199,12 +221,16 @@ class Plain:
         place = self._line.forward(inverse(self._transform, finite, increasing=self.increasing))
         return Moments(place, np.zeros_like(place), np.full(place.shape, np.inf))
 
-    @staticmethod
-    def _sums(log_share: Array, away: Array) -> Array:
-        """Sums [3, n] of shares times the powers 0, 1 and 2 of how far away, where shares may be no numbers."""
-        log_away = np.log(np.abs(away))
-        parts = [np.exp(log_share), np.sign(away) * np.exp(log_share + log_away), np.exp(log_share + 2 * log_away)]
-        return np.stack([np.sum(np.where(np.isfinite(each), each, 0.0), axis=0) for each in parts])
+    def _sums(self, rule: Rule, points: Array) -> Array:
+        """Sums [3, n] over both sides of shares times the powers 0, 1 and 2 of the distance from the centre."""
+        total = np.zeros((3, rule.split.size))
+        for v, weight in rule.at(points):
+            log_share = np.log(weight) + self._log_density(v)
+            away = self._line.forward(v) - rule.centre
+            log_away = np.log(np.abs(away))
+            parts = [np.exp(log_share), np.sign(away) * np.exp(log_share + log_away), np.exp(log_share + 2 * log_away)]
+            total += [np.sum(np.where(np.isfinite(each), each, 0.0), axis=0) for each in parts]
+        return total
 
     @property
     def _line(self) -> Line:
@@ -213,8 +239,8 @@ class Plain:
     def _transform(self, v: Array) -> tuple[Array, Array]:
         """t and its slope where the output is `forward(v)`."""
         table = {**self.given, self.warp.symbol: self._line.forward(v)}
-        value, slope = (np.broadcast_to(evaluate(e, table), v.shape) for e in (self.warp.value, self.warp.slope))
-        return value, slope * np.exp(self._line.log_slope(v))
+        value, slope = evaluate(sp.Tuple(self.warp.value, self.warp.slope), table)
+        return np.broadcast_to(value, v.shape), np.broadcast_to(slope, v.shape) * np.exp(self._line.log_slope(v))
 
     def _log_density(self, v: Array) -> Array:
         """Over v."""
@@ -224,7 +250,7 @@ class Plain:
         found = found - self.window.log_width + self._line.log_slope(v)
         return np.where(np.isnan(found), -np.inf, found)
 
-    def _places(self) -> tuple[Array, Array, list[Array], list[Array]]:
+    def _places(self) -> tuple[Array, Array, Array, Array]:
         """What splits the range of v, the width there, the ends of its range, and where to stop before them."""
         window, limit, size = self.window, ENDS[self.warp.kind], len(self.window.log_width)
         shares = [window.at(np.log(p), np.log1p(-p)) for p in (0.25, 0.5, 0.75)]
@@ -243,7 +269,7 @@ class Plain:
             log_size = np.log(np.abs(self._line.forward(last)))
             negligible = self._log_density(last[None])[0] + 3 * np.maximum(log_size, 0.0) < TINY / 4
             far.append(np.where(negligible & (np.abs(last) < limit) & (side * (last - split) > 0), last, side * limit))
-        return split, width, ends, far
+        return split, width, np.stack(ends), np.stack(far)
 
     def _beyond(self, side: float, centre: Array) -> tuple[Array, Array]:
         """What lies beyond all numbers adds to the three sums, and the power from which on there is no moment."""
@@ -275,16 +301,36 @@ class Plain:
         return power
 
 
-def _rule(split: Array, width: Array, reach: Array, last: Array) -> Iterator[tuple[Array, Array]]:
-    """Points [some, n] on a side, and weights: v = split + width E / (1 + |width| E / reach), E = exp(pi/2 sinh s)."""
-    step = (last - NEAR) / (POINTS - 1)
-    for start in range(0, POINTS, TOGETHER):
-        part = np.arange(start, start + TOGETHER)[:, None]
-        s = NEAR + step * part
-        grown = np.exp(np.pi / 2 * np.sinh(s))
-        bent = 1.0 + np.abs(width) * grown / reach
-        weight = np.abs(width) * grown / bent**2 * np.pi / 2 * np.cosh(s) * step
-        yield split + width * grown / bent, np.where(part == POINTS - 1, 0.5, 1.0) * weight
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Double-exponential points about `split` [n]: v = split + width E / (1 + |width| E / reach), E = exp(pi/2 sinh s).
+
+    Arrays [2, n] are of the two sides: `width` below is negative, `reach` infinite where there is no bound, and `stop`
+    where the last point is.
+    """
+
+    split: Array
+    centre: Array
+    width: Array
+    reach: Array
+    far: Array
+
+    def only(self, rows: Array) -> Rule:
+        """That of some laws."""
+        return Rule(*(each[..., rows] for each in vars(self).values()))
+
+    def at(self, points: Array) -> Iterator[tuple[Array, Array]]:
+        """Points [some, n] of either side, and weights per interval."""
+        for width, reach, far in zip(self.width, self.reach, self.far, strict=True):
+            last = np.arcsinh(2 / np.pi * np.log(np.abs(far - self.split) / np.abs(width)))
+            step = (np.where(np.isfinite(reach), BOUNDED, last) - NEAR) / INTERVALS
+            for start in range(0, len(points), TOGETHER):
+                part = points[start : start + TOGETHER, None]
+                s = NEAR + step * part
+                grown = np.exp(np.pi / 2 * np.sinh(s))
+                bent = 1.0 + np.abs(width) * grown / reach
+                weight = np.abs(width) * grown / bent**2 * np.pi / 2 * np.cosh(s) * step
+                yield self.split + width * grown / bent, np.where(part == INTERVALS, 0.5, 1.0) * weight
 
 
 @functools.lru_cache(maxsize=64)

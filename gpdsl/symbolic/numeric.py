@@ -99,6 +99,7 @@ TABLE: Mapping[type, Callable[..., Value]] = {
     c.both: np.logical_and,
     c.opposite: np.logical_not,
     c.choose: lambda holds, then, otherwise: np.where(holds, then, otherwise),
+    sp.Tuple: lambda *values: values,
 }
 
 
