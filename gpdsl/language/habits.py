@@ -14,13 +14,23 @@ KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("expquad", "exponentiatedquadratic", "squaredexponential", "sqexp", "se", "gaussian"), _RBF),
     **dict.fromkeys(("matern", "maternkernel"), _MATERN),
     **dict.fromkeys(("exponential", "ornsteinuhlenbeck", "ou"), _MATERN12),
-    **dict.fromkeys(("dotproduct", "linearkernel"), "write `Linear(s2)`"),
+    **dict.fromkeys(("dotproduct", "linearkernel"), "write `s2 * Linear()`"),
     **dict.fromkeys(
         ("whitekernel", "whitenoise"), "write `White`, or leave the noise to the distribution of the output"
     ),
     **dict.fromkeys(("constantkernel", "bias"), "write `Constant`, or a number before another kernel"),
     **dict.fromkeys(("expsinesquared", "periodickernel"), "write `Periodic(ell, period)`"),
     **dict.fromkeys(("rbfkernel", "scalekernel"), _RBF),
+    **{
+        f"gp_{word}_cov": f"write `alpha^2 * {kernel}`; `x` and `alpha` are no arguments of it"
+        for word, kernel in {
+            "exp_quad": "RBF(ell)",
+            "exponential": "Matern12(ell)",
+            "matern32": "Matern32(ell)",
+            "matern52": "Matern52(ell)",
+            "periodic": "Periodic(ell, period)",
+        }.items()
+    },
     "pc": _PC,
 }
 
@@ -39,8 +49,32 @@ DISTRIBUTIONS: Mapping[str, str] = {
     **dict.fromkeys(("halft", "half_t", "half_student_t"), "write `HalfStudentT(df, scale)`"),
     **dict.fromkeys(("inv_gamma", "invgamma"), "write `InverseGamma(shape, scale)`"),
     "pc": _PC,
+    "dnorm": "write `Normal(mean, sd)`, in R too; of BUGS and JAGS, with a precision, `Normal(mean, 1 / sqrt(tau))`",
+    **dict.fromkeys(
+        ("ordered_logistic", "orderedlogistic", "cumulative"),
+        "write `Ordinal(logit = f, cutpoints = cut)`, with `param cut : ordered[3]` for an output of `ordinal[c]`",
+    ),
+    **dict.fromkeys(("lkjcholesky", "lkj_corr_cholesky", "lkjcorr", "lkj_corr"), "write `LKJ(eta)`"),
     **dict.fromkeys(("multi_normal", "mvnormal", "mvn"), "write `MultivariateNormal(mean, covariance = S)`"),
 }
+
+_OTHERS = {
+    "Normal HalfNormal LogNormal": {
+        "variance var sigma2": "sd = sqrt(variance)",
+        "precision tau": "sd = 1 / sqrt(precision)",
+    },
+    "Exponential": {"scale mean mu": "rate = 1 / scale"},
+    "Gamma": {"scale theta": "rate = 1 / scale", "mean mu sd": "shape = mean^2 / sd^2, rate = mean / sd^2"},
+    "InverseGamma": {"mean mu sd": "shape = 2 + mean^2 / sd^2, scale = mean * (1 + mean^2 / sd^2)"},
+}
+OTHER_NUMBERS: Mapping[tuple[str, str], str] = {
+    (law, word): f"write `{law}` with `{said}`"
+    for laws, table in _OTHERS.items()
+    for words, said in table.items()
+    for law in laws.split()
+    for word in words.split()
+}
+"""By distribution and argument of other tools, what is another number here, and not the same one by another name."""
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("float", "double", "number", "numeric", "vector", "matrix", "continuous"), "real"),
@@ -48,6 +82,8 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("bool", "boolean", "logical"), "binary"),
     **dict.fromkeys(("str", "string", "text", "factor", "category", "categorical", "group"), "label"),
     **dict.fromkeys(("date", "datetime", "timestamp"), "time"),
+    **dict.fromkeys(("cholesky_factor_corr", "corr_matrix", "cholesky"), "correlation_factor"),
+    "probability": "unit",
 }
 """Types of other tools, by those that columns have here."""
 

@@ -124,6 +124,21 @@ def test_distributions_of_other_tools(word: str) -> None:
     assert told(law=f"{word}(f, sigma)") == told(prior=f" ~ {word}(1, 2)") == habits.DISTRIBUTIONS[word]
 
 
+@pytest.mark.parametrize(
+    ("prior", "remedy"),
+    [
+        ("Gamma(2, scale = 3)", "write `Gamma` with `rate = 1 / scale`"),
+        ("Gamma(mu = 2, sigma = 1)", "write `Gamma` with `shape = mean^2 / sd^2, rate = mean / sd^2`"),
+        ("Exponential(scale = 3)", "write `Exponential` with `rate = 1 / scale`"),
+        ("HalfNormal(tau = 3)", "write `HalfNormal` with `sd = 1 / sqrt(precision)`"),
+        ("Normal(0, variance = 3)", "write `Normal` with `sd = sqrt(variance)`"),
+    ],
+)
+def test_arguments_that_are_other_numbers_are_told_how_to_be_turned(prior: str, remedy: str) -> None:
+    """The name of ours alone would make another model of the same numbers, without a word."""
+    assert told(prior=f" ~ {prior}") == remedy
+
+
 def test_no_habit_is_a_word_of_the_language() -> None:
     assert not {each.lower() for each in KERNELS} & set(habits.KERNELS)
     assert not {each.lower() for each in DISTRIBUTIONS} & set(habits.DISTRIBUTIONS)
@@ -133,7 +148,9 @@ def test_what_a_habit_says_to_write_is_of_the_language() -> None:
     for table, known in ((habits.KERNELS, KERNELS), (habits.DISTRIBUTIONS, DISTRIBUTIONS)):
         for remedy in table.values():
             named = [part.split("(")[0] for part in remedy.split("`")[1::2]]
-            assert "prior out" in remedy or any(each in known or each.startswith(("param", "s2")) for each in named)
+            assert "prior out" in remedy or any(
+                each in known or each.startswith(("param", "s2", "alpha^2")) for each in named
+            )
 
 
 def test_priors_and_processes_on_lines_of_their_own() -> None:

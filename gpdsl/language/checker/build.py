@@ -13,7 +13,7 @@ from gpdsl.language.errors.axes import AxesDiffer, AxisNotOnLeft
 from gpdsl.language.errors.calls import MissingArgument, RepeatedArgument, UnknownArgument, WrongArity
 from gpdsl.language.errors.functionals import LabelNotNumber, LevelNotSaid, NotALabel, TooManyReadings
 from gpdsl.language.errors.limits import NotFinite, PowerTooLarge, TooManyTerms
-from gpdsl.language.habits import VARIANCES, word_habit
+from gpdsl.language.habits import OTHER_NUMBERS, VARIANCES, word_habit
 from gpdsl.language.model import VALUE, At, Axis, Expression, Functional, Latent, Number, Operation, Read, same_axis
 from gpdsl.language.vocabulary import KERNELS, MAX_DEGREE, MAX_READINGS, MAX_TERMS, Span
 
@@ -47,8 +47,8 @@ def match_arguments(
         if name in found:
             scope.problems.fail(RepeatedArgument(argument.name.span, function, name, signature))
         if name not in names and name not in named_only:
-            suggestion = scope.problems.suggest(name, [*names, *named_only])
-            habit = word_habit(name)
+            habit = word_habit(name) or OTHER_NUMBERS.get((function, name.lower()), "")
+            suggestion = "" if habit else scope.problems.suggest(name, [*names, *named_only])
             if named_only and name.lower() in VARIANCES:
                 habit = _kernel_habit(scope, function, [])
             scope.problems.fail(UnknownArgument(argument.name.span, function, name, signature, suggestion, habit))
