@@ -65,6 +65,7 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Whether values lie in what draws of q say of them, though they were seen, and neighbours miss alike."""
     if not seen.replays or fit.program.opaque:
         return
+    spread = spreading(fit.program)
     at, rng = seen.at_readings, np.random.default_rng(0)
     above = at.mean + at.spread * rng.standard_normal((DRAWS, *at.mean.shape))
     laws = laws_at(fit.program, seen.rows, fit.parameters, above)
@@ -79,7 +80,7 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
         line = line_of(seen.data, y.size)
         together = alike(f"values of {name}", in_deviations(np.ravel(0.5 * (low + high))), line)
         places = np.ravel(randomised(low, high, known, 0))
-        narrow = of_both(name, places, np.zeros(places.shape, bool), spreading(fit.program))
+        narrow = of_both(name, places, np.zeros(places.shape, bool), spread and f"{spread}, or ")
         yield together or replace(narrow, name=f"values of {name}")
 
 

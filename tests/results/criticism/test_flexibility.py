@@ -79,6 +79,7 @@ def test_counts_tell_by_default_where_they_are_no_such_counts(ell: float, spread
     fit = gpdsl.compile(COUNTS.format(ell=ell)).fit({"x": x, "y": rng.poisson(rate)}, progress=False)
     (found,) = (each for each in fit.diagnose() if each.name == "values of y")
     assert found.doubtful == bool(said) and said in found.said
+    assert said != "hold" or "to the kernel, or take another likelihood" in found.remedy
 
 
 def test_neighbours_are_those_of_all_columns() -> None:
