@@ -309,12 +309,10 @@ class ByLevelSearch:
 
     def run(self) -> str:
         """L-BFGS."""
-        problem, report = self.problem, self.problem.monitor.report
+        problem = self.problem
         if not problem.parameters:  # nothing to learn
-            return looked_at(self.bound, problem.parameters, report).message
-        steps, tolerance, size = problem.choice.steps, problem.options.tolerance, problem.observed
-        found = maximise(self.bound, problem.parameters, steps=steps, tolerance=tolerance, report=report, size=size)
-        return found.message
+            return looked_at(self.bound, problem.parameters, problem.monitor.report).message
+        return maximise(self.bound, problem.parameters, **problem.asked).message
 
     def finish(self) -> Result:
         """The best parameters so far, with the sites there."""

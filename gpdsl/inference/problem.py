@@ -168,6 +168,13 @@ class Problem:
         return float(sum(jnp.sum(each) if self.rows.mesh is not None else np.sum(np.asarray(each)) for each in known))
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """Of `ascent.lbfgs.maximise`, in a search for the end of the bound."""
+        units = self.program.parameters.data.steps
+        asked = {"steps": self.choice.steps, "tolerance": self.options.tolerance, "report": self.monitor.report}
+        return {**asked, "size": self.observed, "units": units}
+
+    @property
     def epoch(self) -> int:
         """Steps on minibatches in which every row is seen once, but for what is left over."""
         return max(self.data_rows // (self.choice.batch or self.data_rows), 1)

@@ -239,13 +239,10 @@ class SummedSearch:
 
     def run(self) -> str:
         """L-BFGS from the start."""
-        problem, report = self.problem, self.problem.monitor.report
+        problem = self.problem
         if not problem.parameters:
-            return looked_at(self.bound, problem.parameters, report).message
-        steps, tolerance, size = problem.choice.steps, problem.options.tolerance, problem.observed
-        start, units = problem.parameters, problem.program.parameters.data.steps
-        found = maximise(self.bound, start, steps=steps, tolerance=tolerance, report=report, size=size, units=units)
-        return found.message
+            return looked_at(self.bound, problem.parameters, problem.monitor.report).message
+        return maximise(self.bound, problem.parameters, **problem.asked).message
 
     def state(self) -> Result:
         """The best parameters so far, and their q."""

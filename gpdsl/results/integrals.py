@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -334,3 +335,44 @@ def _whole(beliefs: Beliefs, ref: Ref) -> np.ndarray | None:
         case "gathered" if ref.name in beliefs.parameters:
             return gathered(np.asarray(beliefs.parameters[ref.name]), ref, beliefs.rows.inputs)
     return None
+
+
+# Double-exponential rules on either side of a place (Takahasi and Mori 1974): tails of any kind, and bounds.
+
+INTERVALS, TOGETHER = 256, 16
+"""Of the rule on either side, and how many of them are computed together."""
+
+FIRST, BOUNDED = -3.6, 4.0
+"""Ends of the rule: towards the place that splits the range, and towards a bound."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Double-exponential points about `split` [n]: v = split + width E / (1 + |width| E / reach), E = exp(pi/2 sinh s).
+
+    Arrays [2, n] are of the two sides: `width` below is negative, `reach` infinite where there is no bound, and `far`
+    is the last place, where there is none.
+    """
+
+    split: np.ndarray
+    centre: np.ndarray
+    width: np.ndarray
+    reach: np.ndarray
+    far: np.ndarray
+
+    def only(self, rows: np.ndarray) -> Rule:
+        """That of some laws."""
+        return Rule(*(each[..., rows] for each in vars(self).values()))
+
+    def at(self, points: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Points [some, n] of either side, and weights per interval."""
+        for width, reach, far in zip(self.width, self.reach, self.far, strict=True):
+            last = np.arcsinh(2 / np.pi * np.log(np.abs(far - self.split) / np.abs(width)))
+            step = (np.where(np.isfinite(reach), BOUNDED, last) - FIRST) / INTERVALS
+            for start in range(0, len(points), TOGETHER):
+                part = points[start : start + TOGETHER, None]
+                s = FIRST + step * part
+                grown = np.exp(np.pi / 2 * np.sinh(s))
+                bent = 1.0 + np.abs(width) * grown / reach
+                weight = np.abs(width) * grown / bent**2 * np.pi / 2 * np.cosh(s) * step
+                yield self.split + width * grown / bent, np.where(part == INTERVALS, 0.5, 1.0) * weight

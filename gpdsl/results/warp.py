@@ -7,7 +7,7 @@ law, and over the latents as well.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import sympy as sp
 from gpdsl.results import expectation as ex
 from gpdsl.results.cells import inverse
 from gpdsl.results.conditional import mixed
+from gpdsl.results.integrals import INTERVALS, Rule
 from gpdsl.results.nodes import NEGLIGIBLE, smooth_nodes
 from gpdsl.results.predictive import Predictive, ValuesOf
 from gpdsl.results.windows import Window
@@ -113,14 +114,11 @@ class Warped:
 
 # Means and variances of outputs observed through a transform: integrals law by law, and over the latents as well.
 
-INTERVALS, COARSEST, TOGETHER = 256, 8, 16
-"""Of the rule on either side: at most, how many of them are one to begin with, and how many are computed together."""
+COARSEST = 8
+"""How many of the rule's intervals are one to begin with."""
 
 SETTLED = 1e-6
 """Halving intervals ends where no sum changes by more of its size: what is left then is about the square of it."""
-
-NEAR, BOUNDED = -3.6, 4.0
-"""Ends of the double-exponential rule: towards the place that splits the range, and towards a bound."""
 
 ENDS = {"real": float(np.exp(690.0)), "positive": 690.0, "unit": 36.0}
 """Where numbers end: |y|, log y, or log odds."""
@@ -212,8 +210,7 @@ class Plain:
         window = self.window
         arguments = {name: each[rows] for name, each in window.arguments.items()}
         given = {symbol: each[rows] for symbol, each in self.given.items()}
-        few = Window(window.name, arguments, window.lower[rows], window.upper[rows])
-        return replace(self, window=few, given=given)
+        return replace(self, window=Window(window.name, arguments, window.lower[rows], window.upper[rows]), given=given)
 
     def at(self, transformed: Array) -> Moments:
         """Of the one output with this transform."""
@@ -299,38 +296,6 @@ class Plain:
             power = np.where(known & (found == 0), fall, np.where(lighter, np.inf, power))
             found = found + known
         return power
-
-
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """Double-exponential points about `split` [n]: v = split + width E / (1 + |width| E / reach), E = exp(pi/2 sinh s).
-
-    Arrays [2, n] are of the two sides: `width` below is negative, `reach` infinite where there is no bound, and `stop`
-    where the last point is.
-    """
-
-    split: Array
-    centre: Array
-    width: Array
-    reach: Array
-    far: Array
-
-    def only(self, rows: Array) -> Rule:
-        """That of some laws."""
-        return Rule(*(each[..., rows] for each in vars(self).values()))
-
-    def at(self, points: Array) -> Iterator[tuple[Array, Array]]:
-        """Points [some, n] of either side, and weights per interval."""
-        for width, reach, far in zip(self.width, self.reach, self.far, strict=True):
-            last = np.arcsinh(2 / np.pi * np.log(np.abs(far - self.split) / np.abs(width)))
-            step = (np.where(np.isfinite(reach), BOUNDED, last) - NEAR) / INTERVALS
-            for start in range(0, len(points), TOGETHER):
-                part = points[start : start + TOGETHER, None]
-                s = NEAR + step * part
-                grown = np.exp(np.pi / 2 * np.sinh(s))
-                bent = 1.0 + np.abs(width) * grown / reach
-                weight = np.abs(width) * grown / bent**2 * np.pi / 2 * np.cosh(s) * step
-                yield self.split + width * grown / bent, np.where(part == INTERVALS, 0.5, 1.0) * weight
 
 
 @functools.lru_cache(maxsize=64)

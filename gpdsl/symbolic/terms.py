@@ -178,7 +178,10 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
             log_density = _law_density(law, y, warp)
     else:
         law, log_density = _density(translator, observation, positions, env)
-    if not call.external and (law is None or _integrated(law, warp)):
+    # Predictions integrate the density of a formula, or of a registered law that does not give all they ask for; a
+    # censored one has no density at its bounds.
+    plain = law is not None and (not law.registered or law.name == "Censored" or (warp is None and law.valued))
+    if not call.external and not plain:
         y = translator.output(observation.outputs[0], positions)
         formula = Formula(y, log_density, translator.declarations.outputs[observation.outputs[0]].kind)
     if log_density.has(*NOT_REAL):
@@ -196,14 +199,6 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         formula=formula,
         reads=_reads(translator, log_density, observation.outputs[0], positions),
     )
-
-
-def _integrated(law: Law, warp: Warp | None) -> bool:
-    """Whether predictions integrate the density, as that of a formula: of a registered distribution, if not all given.
-
-    A censored one has no density at its bounds.
-    """
-    return law.registered and law.name != "Censored" and (warp is not None or not law.valued)
 
 
 def _computed(translator: Translator, log_density: sp.Expr) -> sp.Expr:

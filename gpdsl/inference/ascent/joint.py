@@ -62,27 +62,25 @@ class LbfgsSearch:
         A component that is still on its way explains less than the others, and would be given up.
         """
         problem, objective, start = self.problem, self.objective, self.objective.best.point
-        asked: dict[str, Any] = {"steps": problem.choice.steps, "size": problem.observed}
-        asked["units"] = problem.program.parameters.data.steps
-        tolerance, report = problem.options.tolerance, problem.monitor.report
+        asked = problem.asked
         if problem.layout.family.components == 1:
             # products of parameters alone, as those of a network, are at rest where all are 0
             search = maximise if problem.program.groups else maximise_off_saddles
-            return search(objective, start, tolerance=tolerance, report=report, **asked).message
+            return search(objective, start, **asked).message
 
         def equal_weights(at: Any) -> tuple[float, Any]:
             value, gradient = objective(at)
             posterior = gradient["posterior"]
             return value, {**gradient, "posterior": {**posterior, "logits": jnp.zeros_like(posterior["logits"])}}
 
-        first = maximise(equal_weights, start, tolerance=max(tolerance, SETTLED), report=report, **asked)
+        first = maximise(equal_weights, start, **{**asked, "tolerance": max(asked["tolerance"], SETTLED)})
         done = len(problem.monitor.history)
-        asked["steps"] = max(problem.choice.steps - done, 1)
 
         def on(step: int, value: float) -> None:
-            report(done + step, value)
+            problem.monitor.report(done + step, value)
 
-        return maximise(objective, first.point, tolerance=tolerance, report=on, **asked).message
+        left = max(problem.choice.steps - done, 1)
+        return maximise(objective, first.point, **{**asked, "steps": left, "report": on}).message
 
     def state(self) -> Result:
         """The best point so far, with its bound on the samples of the search."""

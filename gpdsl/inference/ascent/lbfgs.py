@@ -287,30 +287,23 @@ Objective = Callable[[Tree], tuple[float, Tree]]
 
 
 def maximise_off_saddles(
-    objective: Objective,
-    start: Tree,
-    *,
-    steps: int,
-    tolerance: float,
-    report: Callable[[int, float], None],
-    size: float,
-    units: Mapping[str, float] | None = None,
+    objective: Objective, start: Tree, *, report: Callable[[int, float], None], **asked: Any
 ) -> Outcome:
-    """`maximise`, and again from beside every saddle that it ends at; `size` is the number of observed values."""
+    """`maximise`, and again from beside every saddle that it ends at; `asked` are its other arguments."""
     done = 0
 
     def following(step: int, value: float) -> None:
         report(done + step, value)
 
-    best = maximise(objective, start, steps=steps, tolerance=tolerance, report=following, size=size, units=units)
+    best = maximise(objective, start, report=following, **asked)
     for _ in range(LOOKS):
         if best.message != ENDINGS[0]:
             break
         done += best.iterations
-        beside = _beside(objective, best, tolerance * max(size, 1.0))
+        beside = _beside(objective, best, asked["tolerance"] * max(asked["size"], 1.0))
         if beside is None:
             break
-        found = maximise(objective, beside, steps=steps, tolerance=tolerance, report=following, size=size, units=units)
+        found = maximise(objective, beside, report=following, **asked)
         if not found.value > best.value:
             return best
         best = found

@@ -124,10 +124,7 @@ def rough_search(problem: Problem, evidence: Evidence, begin: Sequence[Learnt]) 
     """The best end of rough searches from several places."""
     best = Outcome(problem.parameters, -np.inf, "no value", 0)
     for at in begin:
-        nothing, size, units = lambda step, value: None, problem.observed, problem.program.parameters.data.steps
-        found = maximise(
-            evidence, at, steps=problem.choice.steps, tolerance=ROUGHLY, report=nothing, size=size, units=units
-        )
+        found = maximise(evidence, at, **{**problem.asked, "tolerance": ROUGHLY, "report": lambda step, value: None})
         best = found if found.value > best.value else best
     return best
 
@@ -312,10 +309,8 @@ def _ended(_: Problem, system: linear.System) -> Callable[..., tuple[list[linear
 
 
 def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> str:
-    steps, tolerance = problem.choice.steps, problem.options.tolerance
-    report, size, units = problem.monitor.report, problem.observed, problem.program.parameters.data.steps
     search = maximise_off_saddles if problem.may_have_saddles else maximise
-    return search(evidence, start, steps=steps, tolerance=tolerance, report=report, size=size, units=units).message
+    return search(evidence, start, **problem.asked).message
 
 
 EXACT = searching("exact", ExactSearch, refined=False, profiled=ExactProfile)

@@ -168,9 +168,7 @@ class EpSearch:
 
         if not jax.tree.leaves(point):
             return looked_at(objective, point, self._report).message
-        steps, tolerance, units = problem.choice.steps, problem.options.tolerance, problem.program.parameters.data.steps
-        found = maximise(objective, point, steps=steps, tolerance=tolerance, report=self._report, units=units)
-        return found.message
+        return maximise(objective, point, **{**problem.asked, "report": self._report, "size": None}).message
 
     def _report(self, step: int, value: float) -> None:
         """Steps are counted on from those at another power."""

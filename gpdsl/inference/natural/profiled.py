@@ -260,9 +260,7 @@ def _maximised(problem: Problem, compute: Compute, best: Best, coupling: float) 
     if not jax.tree.leaves(best.point):  # nothing but q to learn
         return looked_at(objective, best.point, report)
     search = maximise_off_saddles if problem.may_have_saddles else maximise
-    asked: dict[str, Any] = {"steps": problem.choice.steps, "tolerance": problem.options.tolerance}
-    asked["units"] = problem.program.parameters.data.steps
-    return search(objective, best.point, report=report, size=problem.observed, **asked)
+    return search(objective, best.point, **{**problem.asked, "report": report})
 
 
 def outer_point(problem: Problem, parameters: dict[str, Array], inducing: list[Functionals]) -> dict[str, Any]:
