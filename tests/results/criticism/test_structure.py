@@ -7,11 +7,12 @@ import pytest
 from scipy import integrate
 
 import gpdsl
+from gpdsl.kernels.form import Base
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import reach
+from gpdsl.results.criticism.structure import _reaches, reach
 from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(8)
@@ -41,6 +42,11 @@ def test_a_length_scale_in_the_wrong_unit_is_named(kernel: str, says: str) -> No
 @pytest.mark.parametrize("kernel", ["RBF(1)", "Linear() + RBF(1)", "2 * Constant() + RBF(1)", "Periodic(3, 1)"])
 def test_kernels_that_go_with_the_inputs_are_left_alone(kernel: str) -> None:
     assert "reach of latents" not in {each.name for each in findings(kernel).doubtful}
+
+
+def test_groups_of_one_row_each_have_no_length_scale() -> None:
+    (found,) = _reaches("u", np.eye(5), np.eye(5), Base("Same", (), (), ()), None)  # type: ignore[arg-type]
+    assert found.doubtful and "noise by another name" in found.said and "length-scale" not in found.remedy
 
 
 def test_the_reach_is_that_of_the_kernel() -> None:
