@@ -390,7 +390,7 @@ class DrawnFunction:
 
 def draw_functions(fit: Fit, count: int, seed: int, seen: Sequence[Data] = ()) -> DrawnFunctions:
     """So many functions from the posterior of a fit; `seen` are the levels of calls of theirs before."""
-    seed = check_draws("draw_functions", count, seed, fit.program.latents)
+    seed = check_draws("draw_functions", count, seed, 4096 * fit.program.latents)  # of 1024 waves 2 numbers, twice
     refuse_settings(fit.settings, "draw_functions", "`prediction.draws` gives draws of all rows together")
     if not fit.program.latents:
         raise GpdslError("draw_functions: this model has no latents; `prediction.draws` gives draws of its outputs")

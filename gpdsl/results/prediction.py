@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import jax.numpy as jnp
 import numpy as np
@@ -317,6 +318,11 @@ class Prediction(Scored):
     def of_each(self, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
         """`draw(prediction, 1, seed)`; where parameters are averaged over, of each of their settings once."""
         return draw(self, 1, seed)
+
+    @cached_property
+    def mark(self) -> str:
+        """What draws of this prediction have in common with no others."""
+        return uuid4().hex
 
     @cached_property
     def _together(self) -> drawing.Together:

@@ -198,6 +198,8 @@ class Total:
     draws: Float[np.ndarray, "draws *groups_and_axes"]
     groups: np.ndarray | None = None
     by: tuple[str, ...] = ()
+    drawn: str = ""
+    """Of which prediction, with which seed: other draws do not belong to these."""
 
     @property
     def mean(self) -> np.ndarray:
@@ -230,13 +232,40 @@ class Total:
             asked = moment_in(group) if isinstance(group, str) else moment_of(group)
         if asked not in names:
             raise GpdslError(f"total: {group!r} is no group; expected one of {listed(names) or 'none, without `by`'}")
-        return Total(self.draws[:, names.index(asked)])
+        return Total(self.draws[:, names.index(asked)], drawn=self.drawn)
 
-    def __sub__(self, other: Total) -> Total:
-        """How much more it is than another from the same draws, as of another group."""
-        if not isinstance(other, Total) or other.draws.shape != self.draws.shape:
-            raise GpdslError("total: expected another total of as many draws, groups and axes to take off")
-        return Total(self.draws - other.draws, self.groups, self.by)
+    def __sub__(self, other: Any) -> Total:
+        """How much more it is than another from the same draws, as of another group, or than a number."""
+        return self._with(other, np.subtract)
+
+    def __add__(self, other: Any) -> Total:
+        """The same for a sum, such as of two groups."""
+        return self._with(other, np.add)
+
+    def __mul__(self, other: Any) -> Total:
+        """So many times as much, as at a price."""
+        return self._with(other, np.multiply)
+
+    def __truediv__(self, other: Any) -> Total:
+        """The share of another, or of a number."""
+        return self._with(other, np.divide)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def _with(self, other: Any, operation: np.ufunc) -> Total:
+        """Draw by draw. Raises GpdslError for a total whose draws do not belong to these, and for no number."""
+        if not isinstance(other, Total):
+            if isinstance(other, bool) or not isinstance(other, int | float | np.number):
+                raise GpdslError(f"total: expected another total or a number, got {str(other)[:60]}")
+            return Total(operation(self.draws, float(other)), self.groups, self.by, self.drawn)
+        if other.draws.shape != self.draws.shape or np.any(np.asarray(other.groups) != self.groups):
+            raise GpdslError("total: expected another total of as many draws and of the same groups and axes")
+        if other.drawn != self.drawn:
+            raise GpdslError(
+                "total: draws of two predictions, or with two seeds, do not belong together; predict all rows at once "
+                "and take groups of these, as in `total = fit.predict(rows).total(name, by=...)`"
+            )
+        return Total(operation(self.draws, other.draws), self.groups, self.by, self.drawn)
 
     def to_frame(self, quantiles: float | Sequence[float] = (0.05, 0.95)) -> DataFrame:
         """A pandas frame with one row for each group: `mean`, `sd`, `q0.05` and so on; elements as `mean[1]`."""
@@ -282,11 +311,12 @@ def total_of(prediction: Prediction, name: str, by: Any, how: str, count: int, s
     if name in field_quantities(declared) or (name in declared.outputs and declared.outputs[name].label is not None):
         raise GpdslError(f"total of `{name}`: a label or a field has no {how} over rows")
     named, draws, reduce = several_columns(prediction, by), prediction.draws(name, count, seed), OVER_ROWS[how]
+    drawn = f"{prediction.mark} {seed}"
     if by is None:
-        return Total(reduce(draws, axis=1))
+        return Total(reduce(draws, axis=1), drawn=drawn)
     groups, number = grouped([*named.values()]) if named else _numbered(prediction, by)
     found = [reduce(draws[:, number == place], axis=1) for place in range(len(groups))]
-    return Total(np.stack(found, axis=1), groups, tuple(named) or (by,) * isinstance(by, str))
+    return Total(np.stack(found, axis=1), groups, tuple(named) or (by,) * isinstance(by, str), drawn)
 
 
 Numbered = tuple[np.ndarray, np.ndarray]
@@ -351,7 +381,7 @@ def _numbered(prediction: Prediction, by: Any) -> Numbered:
         )
     labels = labels.astype("M8[us]") if labels.dtype.kind == "M" else labels  # of nanoseconds NumPy makes numbers
     # NaN and NaT differ from themselves, and of pandas.NA nobody knows
-    if any(each is None or str(each == each) != "True" for each in labels.ravel()):
+    if np.ma.is_masked(by) or any(each is None or str(each == each) != "True" for each in labels.ravel()):
         raise GpdslError("total: `by` has rows without a group; leave these rows out, or name their group")
     groups, number = np.unique(labels, return_inverse=True)
     names, order = [str(each) for each in groups], order_of(by, "by")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -141,6 +142,19 @@ def test_totals_of_groups_are_compared_draw_by_draw() -> None:
     weights = np.array([-1.0, 0.5, 0.5])
     assert apart.sd == pytest.approx(np.sqrt(weights @ prediction.covariance("f") @ weights), rel=0.05)
     assert apart.mean == pytest.approx(weights @ prediction.mean("f"), abs=0.05)
+    both = total["a"] + total["b"]
+    np.testing.assert_array_equal(both.draws, total.draws.sum(axis=1))
+    np.testing.assert_array_equal((2 * both / total["a"]).draws, 2 * both.draws / total["a"].draws)
+    mean = prediction.total("f", how="mean", count=4000)
+    for others, seed in ((copy.copy(prediction), 0), (prediction, 1)):
+        with pytest.raises(gpdsl.GpdslError, match="draws of two predictions, or with two seeds, do not belong"):
+            mean - others.total("f", how="mean", count=4000, seed=seed)
+    with pytest.raises(gpdsl.GpdslError, match="as many draws and of the same groups"):
+        total - prediction.total("f", by=["a", "c", "c"], count=4000)
+    with pytest.raises(gpdsl.GpdslError, match="expected another total or a number, got more"):
+        total * "more"
+    with pytest.raises(gpdsl.GpdslError, match="rows without a group"):
+        prediction.total("f", by=np.ma.array([1, 2, 2], mask=[False, True, False]))
     told = repr(total)
     assert told.startswith("<gpdsl total of 4000 draws, mean and 90%: a: ") and f", b: {total['b'].mean:.5g} (" in told
     assert repr(total["a"]).startswith(f"<gpdsl total of 4000 draws, mean and 90%: {total['a'].mean:.5g} (")

@@ -89,6 +89,8 @@ def test_outputs_and_counts_of_none_are_refused() -> None:
     fit = gpdsl.compile(ONE).fit(DATA, seed=0)
     with pytest.raises(gpdsl.GpdslError, match="expected a positive number of draws, got 0"):
         fit.draw_functions(0)
+    with pytest.raises(gpdsl.GpdslError, match="GiB are free; ask for fewer draws"):
+        fit.draw_functions(10**8)
     for seed in (-1, 1.5, "a", None):
         with pytest.raises(gpdsl.GpdslError, match="seed = .*: expected a whole number of at least 0"):
             fit.draw_functions(2, seed=seed)  # type: ignore[arg-type]
