@@ -102,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Seen(Path(folder)))
     if config.getoption("markexpr") == "not slow":
         os.environ.setdefault("GPDSL_BRIEF", "1")
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # where all cores test, threads that wait spin
     os.environ.setdefault("GPDSL_TRACE", "1")  # tests change constants, of which names of kept programs know nothing
     if "XLA_FLAGS" not in os.environ and not hasattr(config, "workerinput") and _known(QUICK):
         os.environ["XLA_FLAGS"] = QUICK

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jaxtyping
 import numpy as np
-from jaxtyping import AbstractArray
+from jaxtyping import AbstractArray, TypeCheckError
 
 ARRAYS = (jax.Array, np.ndarray)
 
@@ -96,43 +96,38 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     if function.__name__ == "__init__" or function.__qualname__ in SAY_THEMSELVES:
         return function
-    module, calls, looked = -1, 0, function
+    module, calls = -1, 0
+    hints: Mapping[str, Any] | None = None
 
     @functools.wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        nonlocal module, calls, looked
+        nonlocal module, calls, hints
         if module != _module:
             module, calls = _module, 0
         if calls >= FIRST_CALLS:
             return function(*arguments, **named)
         calls += 1
-        if looked is function:
-            looked = jaxtyping.jaxtyped(function, typechecker=_typed) if _hints(function) else _plain(function)
-        return looked(*arguments, **named)
+        if hints is None:
+            hints = _hints(function)
+        return _looked_at(function, hints, arguments, named) if hints else function(*arguments, **named)
 
     return wrapper
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **named: function(*arguments, **named)
-
-
-def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What jaxtyping calls to have the types of one call looked at."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        known = _hints(function)
-        for name, value in signature.bind(*arguments, **named).arguments.items():
-            if name in known and not _fits(value, known[name]):
-                raise TypeError(f"{function.__qualname__}: {name} is {_told(value)}, and not {known[name]}")
+def _looked_at(
+    function: Callable[..., Any], hints: Mapping[str, Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """A call. What `jaxtyping.jaxtyped` makes of a function does as much; to make that takes 1.7 ms, and this 0.1."""
+    code = function.__code__
+    given = dict(zip(code.co_varnames[: code.co_argcount], arguments, strict=False)) | named
+    with jaxtyping.jaxtyped("context"):
+        for name, hint in hints.items():
+            if name in given and not _fits(given[name], hint):
+                raise TypeCheckError(f"{function.__qualname__}: {name} is {_told(given[name])}, and not {hint}")
         result = function(*arguments, **named)
-        if "return" in known and not _fits(result, known["return"]):
-            raise TypeError(f"{function.__qualname__} returns {_told(result)}, and not {known['return']}")
-        return result
-
-    return wrapper
+        if "return" in hints and not _fits(result, hints["return"]):
+            raise TypeCheckError(f"{function.__qualname__} returns {_told(result)}, and not {hints['return']}")
+    return result
 
 
 _hints_of: dict[Hashable, Mapping[str, Any]] = {}

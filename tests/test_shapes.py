@@ -47,3 +47,17 @@ def test_only_the_first_calls_are_looked_at_in_every_module() -> None:
     next_module()
     with pytest.raises(jaxtyping.TypeCheckError, match="square"):
         square(np.ones(2))
+
+
+def test_arguments_by_name_are_looked_at_and_calls_within_have_axes_of_their_own() -> None:
+    @checked
+    def inner(a: jaxtyping.Float[np.ndarray, "n"]) -> int:
+        return a.size
+
+    @checked
+    def outer(a: jaxtyping.Float[np.ndarray, "n"], b: jaxtyping.Float[np.ndarray, "m"]) -> tuple[int, int]:
+        return a.size, inner(a=b)
+
+    assert outer(np.ones(2), b=np.ones(3)) == (2, 3)
+    with pytest.raises(jaxtyping.TypeCheckError, match=r"outer: b is float64\[3, 1\]"):
+        outer(np.ones(2), b=np.ones((3, 1)))

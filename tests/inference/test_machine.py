@@ -60,17 +60,17 @@ def test_a_machine_is_crowded_where_seven_quarters_of_its_cores_are_asked_for(
 
 def test_threads_are_limited_and_given_back() -> None:
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-    before = [each.num_threads for each in libraries]
     own = ["scipy" in str(Path(each.filepath).parent) for each in libraries]
-    with machine.machine_for(10):
-        assert [each.num_threads for each in libraries] == [1] * len(libraries)
-    assert [each.num_threads for each in libraries] == before
-    with pytest.raises(ValueError, match="lost"), machine.machine_for(1000):
-        # elsewhere than in SciPy's own library one thread is enough, and no other library may lose any
-        found = [each.num_threads for each, scipy in zip(libraries, own, strict=True) if not scipy]
-        assert not any(own) or found == [1] * len(found)
-        raise ValueError("lost")
-    assert [each.num_threads for each in libraries] == before
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        with machine.machine_for(10):
+            assert [each.num_threads for each in libraries] == [1] * len(libraries)
+        assert [each.num_threads for each in libraries] == [2] * len(libraries)
+        with pytest.raises(ValueError, match="lost"), machine.machine_for(1000):
+            # elsewhere than in SciPy's own library one thread is enough, and no other library may lose any
+            found = [each.num_threads for each, scipy in zip(libraries, own, strict=True) if not scipy]
+            assert not any(own) or found == [1] * len(found)
+            raise ValueError("lost")
+        assert [each.num_threads for each in libraries] == [2] * len(libraries)
 
 
 if __name__ == "__main__":
