@@ -135,7 +135,8 @@ def without_subscripts(program: Program, text: str) -> tuple[str, dict[str, tupl
 
     def named(match: re.Match[str]) -> str:
         name, label, width = match["name"], match["label"], len(match[0])
-        latent, known = declared.latents.get(name), declared.params.get(name) or declared.consts.get(name)
+        inferred = f"log_{name}" if name in declared.lets else name  # a positive one is on its logarithm
+        latent, known = declared.latents.get(inferred), declared.params.get(name) or declared.consts.get(name)
         axis = known.axes[0] if known is not None and len(known.axes) == 1 else None
         if latent is not None and label in latent.arguments and label in _labels(program, None):
             return f"{name:<{width}}"

@@ -101,6 +101,8 @@ def test_a_positive_parameter_of_groups_is_inferred_on_its_logarithm(data: dict[
     )
     fit = gpdsl.compile(text).fit(data, progress=False)
     prediction = fit.predict({"site": ["a", "new"], "x": [0.0, 0.0]})
+    asked = [prediction.probability(f"y > {sigma}") for sigma in ("sigma[site]", "sigma")]
+    np.testing.assert_array_equal(*asked)
     log, known = prediction.mean("log_sigma"), prediction.variance("log_sigma")
     assert prediction.mean("sigma") == pytest.approx(np.exp(log + known / 2), rel=1e-6)
     assert (log[1], known[1]) == pytest.approx((-1.0, 0.25))
