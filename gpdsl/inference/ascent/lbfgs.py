@@ -84,7 +84,7 @@ def maximise(
     `Enough` ends the search with the best point so far. KeyboardInterrupt passes: `Remembered` has that point.
     """
     outcome = Outcome(start, -np.inf, "no finite value", 0)
-    scale = _lengths(start, units) if units else np.ones(1)
+    scale = _lengths(start, units) if units else 1.0
     negative = _Negative(objective, partial(unflat, start), outcome, scale)
     least = 0.0 if size is None else tolerance * max(size, 1.0)
     iteration, reached = 0, -np.inf
@@ -167,7 +167,7 @@ class _Negative:
         objective: Callable[[Tree], tuple[float, Tree]],
         unravel: Callable[[np.ndarray], Tree],
         outcome: Outcome,
-        scale: np.ndarray,
+        scale: Vector | float = 1.0,
     ) -> None:
         self.objective, self.unravel, self.outcome, self.scale = objective, unravel, outcome, scale
         self.worst, self.best, self.rounding = 0.0, -np.inf, 0.0
