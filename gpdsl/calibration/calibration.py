@@ -125,11 +125,15 @@ class Calibration:
         return max((len(each) for each in self.shares.values()), default=0)
 
     def coverage(self, name: str, level: float = 0.9) -> tuple[float, float]:
-        """The share of true values in central intervals, and its standard error over runs."""
+        """The share of true values in central intervals, and its standard error over runs.
+
+        Of n runs that all agree the error is 1 / (n + 1), as if one more did not.
+        """
         shares = self._of(name)
         inside = np.where(np.isnan(shares), np.nan, np.abs(shares - 0.5) <= 0.5 * level)
         each = np.nanmean(inside[~np.isnan(inside).all(axis=1)], axis=1)
-        return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each))) if len(each) > 1 else np.nan
+        error = float(np.std(each, ddof=1) / np.sqrt(len(each))) if len(each) > 1 else np.nan
+        return float(np.mean(each)), error or 1.0 / (len(each) + 1)
 
     def p_value(self, name: str) -> float:
         """The probability that a posterior that is right would look so uneven; entries are tested and combined."""

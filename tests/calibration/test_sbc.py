@@ -229,3 +229,8 @@ def test_processes_give_what_one_does(normal: Model, right: gpdsl.Calibration) -
 def test_integrated_parameters_are_calibrated() -> None:
     found = gpdsl.sbc(gpdsl.compile(PRIORS), X, runs=60, hyperparameters="integrated")
     assert not found.doubtful
+
+
+def test_runs_that_all_agree_leave_an_error() -> None:
+    inside = gpdsl.Calibration("m", 8, 12, 0, {}, {"f": np.linspace(0.3, 0.7, 12)[:, None]}, {}, 1.0)
+    assert inside.coverage("f") == (1.0, 1 / 13) and "1.000 ± 0.077" in inside.summary()
