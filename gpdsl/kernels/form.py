@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import sympy as sp
@@ -96,17 +97,20 @@ def count(form: Form) -> int:
             return sum(count(part) for part in parts)
 
 
+def inside(form: Form) -> Iterator[Form]:
+    """It, and all that it is made of."""
+    yield form
+    match form:
+        case On(kernel=kernel) | Patches(kernel=kernel) | Scaled(kernel=kernel):
+            yield from inside(kernel)
+        case Sum(terms=parts) | Product(factors=parts):
+            for part in parts:
+                yield from inside(part)
+
+
 def has_white(form: Form) -> bool:
     """Whether white noise is a part of it."""
-    match form:
-        case Base(name=name):
-            return name == "White"
-        case ByFormula():
-            return False
-        case On(kernel=kernel) | Patches(kernel=kernel) | Scaled(kernel=kernel):
-            return has_white(kernel)
-        case Sum(terms=parts) | Product(factors=parts):
-            return any(map(has_white, parts))
+    return any(isinstance(part, Base) and part.name == "White" for part in inside(form))
 
 
 def only_white(form: Form) -> bool:

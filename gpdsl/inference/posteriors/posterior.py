@@ -24,6 +24,7 @@ from gpdsl.inference.posteriors.coupled import Block, marginals_of, unexplained,
 from gpdsl.inference.posteriors.family import Held, Inverse, Roots, Whitened, parse_family
 from gpdsl.inference.posteriors.pathwise import bent, bent_at, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
+from gpdsl.kernels.form import Patches, inside
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals
@@ -268,7 +269,8 @@ class Posterior:
         """
         numbers, most, found = self.numbers_at_rows, self.rows_at_once(program), []
         size = count if any(group.per_row for group in program.groups) else min(few_sizes(count), most)
-        compute = self._compiled("marginals_at", program, self._is_slight(size, most))
+        patched = any(isinstance(part, Patches) for group in program.groups for part in inside(group.form))
+        compute = self._compiled("marginals_at", program, self._is_slight(size, most) and not patched)
         if count < most:
             whole = compute(take_rows(rows, filled_up(count, size)), *numbers)
             return as_numpy(whole).part(slice(0, count))
