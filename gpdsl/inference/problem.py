@@ -169,7 +169,7 @@ class Problem:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Of `ascent.lbfgs.maximise`, in a search for the end of the bound."""
+        """What `ascent.lbfgs.maximise` is asked for in a search on the bound: its arguments by name."""
         units = self.program.parameters.data.steps
         asked = {"steps": self.choice.steps, "tolerance": self.options.tolerance, "report": self.monitor.report}
         return {**asked, "size": self.observed, "units": units}

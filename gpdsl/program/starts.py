@@ -197,7 +197,7 @@ def unit_factors(translator: Translator, sds: Mapping[str, np.ndarray]) -> dict[
     """What positive parameters are multiplied by when columns are by their standard deviations, if that can be told."""
     d = translator.declarations
     told, found = _moved(translator, sds), {}
-    logs = _solved(told[0].equations, told[1].equations, told[2].equations)[0]
+    logs = _solved(*(each.equations for each in told))[0]
     for name, param in d.params.items():
         shape = translator.shape(param.axes)
         one = [(name, k) in told[0].gathered for k in range(len(shape))]  # read at the level of the row

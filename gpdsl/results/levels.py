@@ -132,17 +132,18 @@ def without_subscripts(program: Program, text: str) -> tuple[str, dict[str, tupl
     the label stands for itself, and a level in quotes for its number.
     """
     declared, found = program.declarations, dict[str, tuple[str, str]]()
+    labels = {name: each.label.name for name, each in declared.inputs.items() if each.label is not None}
 
     def named(match: re.Match[str]) -> str:
         name, label, width = match["name"], match["label"], len(match[0])
         inferred = f"log_{name}" if name in declared.lets else name  # a positive one is on its logarithm
         latent, known = declared.latents.get(inferred), declared.params.get(name) or declared.consts.get(name)
         axis = known.axes[0] if known is not None and len(known.axes) == 1 else None
-        if latent is not None and label in latent.arguments and label in _labels(program, None):
+        if latent is not None and label in latent.arguments and label in labels:
             return f"{name:<{width}}"
         if latent is not None and match["word"]:
             raise GpdslError(f"probability: `{name}` is that of the level in each row; write `{name}`")
-        if axis is not None and label in _labels(program, axis.name):
+        if axis is not None and label in labels and labels[label] == axis.name:
             own = f"{name}_{label}".ljust(width, "_")
             found[own] = name, label
             return own
@@ -156,12 +157,6 @@ def without_subscripts(program: Program, text: str) -> tuple[str, dict[str, tupl
         return match[0]
 
     return AT_LEVEL.sub(named, text), found
-
-
-def _labels(program: Program, index: str | None) -> list[str]:
-    """The inputs that are labels of an index, or of any."""
-    labels = {name: each.label for name, each in program.declarations.inputs.items() if each.label is not None}
-    return [name for name, label in labels.items() if index in (None, label.name)]
 
 
 def _in_place(match: re.Match[str], value: float) -> str:

@@ -182,7 +182,7 @@ class Plain:
         centre = self._line.forward(split)
         rule = Rule(split, centre, np.stack([-width, width]), np.abs(ends - split), far)
         beyond, order = np.zeros((3, len(split))), np.full(len(split), np.inf)
-        for side, bounded in ((-1.0, np.isfinite(ends[0])), (1.0, np.isfinite(ends[1]))):
+        for side, bounded in zip((-1.0, 1.0), np.isfinite(ends), strict=True):
             if not bounded.all():
                 more, power = self._beyond(side, centre)
                 beyond += np.where(bounded, 0.0, more)

@@ -269,8 +269,7 @@ class Posterior:
         """
         numbers, most, found = self.numbers_at_rows, self.rows_at_once(program), []
         size = count if any(group.per_row for group in program.groups) else min(few_sizes(count), most)
-        patched = any(isinstance(part, Patches) for group in program.groups for part in inside(group.form))
-        compute = self._compiled("marginals_at", program, self._is_slight(size, most) and not patched)
+        compute = self._compiled("marginals_at", program, self._is_slight(program, size, most))
         if count < most:
             whole = compute(take_rows(rows, filled_up(count, size)), *numbers)
             return as_numpy(whole).part(slice(0, count))
@@ -279,8 +278,10 @@ class Posterior:
             found.append(chunk.part(slice(skip, None)))
         return jax.tree.map(lambda *chunks: np.concatenate(chunks, axis=1), *found)
 
-    def _is_slight(self, rows: int, most: int) -> bool:
+    def _is_slight(self, program: Program, rows: int, most: int) -> bool:
         """Whether marginals of so many rows take less time than compiling them well; at most so many go together."""
+        if any(isinstance(part, Patches) for group in program.groups for part in inside(group.form)):
+            return False  # each value takes a covariance for every patch of a row
         values = sum(each.mean.size for each in self.q)
         return rows < most and rows * values * ROWS_AT_ONCE <= SLIGHT * most
 
