@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from gpdsl.errors import GpdslError, quoted
+from gpdsl.errors import GpdslError, Worded, quoted
 
 MAX_SHOWN = 10
 
 
-@dataclass(frozen=True)
-class DataMistake:
-    """One mistake. Subclasses give the code and the templates, filled with the fields of the instance.
+class DataMistake(Worded):
+    """One mistake. Subclasses give the code and the templates.
 
     A field `row` counts from 1; a field `suggestion`, when not empty, replaces the help by "did you mean ...?".
     """
 
-    code: ClassVar[str] = ""
-    message: ClassVar[str] = ""
-    help: ClassVar[str] = ""
     suggested_help: ClassVar[str] = ""
-
-    def _fill(self, template: str) -> str:
-        return template.format(**{each.name: getattr(self, each.name) for each in fields(self)})
-
-    def message_text(self) -> str:
-        """What is wrong, in one sentence."""
-        return self._fill(self.message)
 
     def help_text(self) -> str:
         """What to do; may be empty."""
-        return self._fill(self.suggested_help if getattr(self, "suggestion", "") else self.help)
+        return self.filled(self.suggested_help if getattr(self, "suggestion", "") else self.help)
 
 
 class DataError(GpdslError):
@@ -73,7 +61,6 @@ def listed(values: object, limit: int = 12) -> str:
     return ", ".join(words[:limit]) + (f", ... ({len(words)} in all)" if len(words) > limit else "")
 
 
-@dataclass(frozen=True)
 class TooManyInducing(DataMistake):
     """More inducing points than rows to place them on."""
 
@@ -85,7 +72,6 @@ class TooManyInducing(DataMistake):
     help: ClassVar = "ask for at most `{option} = {rows}`, or leave `{option}` out to use every row"
 
 
-@dataclass(frozen=True)
 class OutsideFeatures(DataMistake):
     """A row where inducing features say nothing."""
 
@@ -105,7 +91,6 @@ class OutsideFeatures(DataMistake):
 # --- columns and their shapes -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class MissingColumn(DataMistake):
     """No column for a quantity of the model."""
 
@@ -128,7 +113,6 @@ class MissingColumn(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class UnknownMapping(DataMistake):
     """`columns=` names something the model does not observe."""
 
@@ -139,7 +123,6 @@ class UnknownMapping(DataMistake):
     help: ClassVar = "the inputs and outputs are {names}"
 
 
-@dataclass(frozen=True)
 class WrongWidth(DataMistake):
     """Too many or too few columns for an axis."""
 
@@ -153,7 +136,6 @@ class WrongWidth(DataMistake):
     help: ClassVar = "drop columns or change the size; a letter, as in `real[D]`, takes as many columns as there are"
 
 
-@dataclass(frozen=True)
 class WrongShape(DataMistake):
     """An array with the wrong number of axes or the wrong lengths."""
 
@@ -165,7 +147,6 @@ class WrongShape(DataMistake):
     help: ClassVar = "the first axis holds the rows, the others follow the declaration of `{name}`"
 
 
-@dataclass(frozen=True)
 class DifferentLengths(DataMistake):
     """Two quantities with different numbers of rows."""
 
@@ -178,7 +159,6 @@ class DifferentLengths(DataMistake):
     help: ClassVar = "every input and output needs one entry per row"
 
 
-@dataclass(frozen=True)
 class SizesDisagree(DataMistake):
     """One dimension letter bound to two sizes."""
 
@@ -192,7 +172,6 @@ class SizesDisagree(DataMistake):
     help: ClassVar = "quantities that share a letter share a size: use another letter, or other columns"
 
 
-@dataclass(frozen=True)
 class UnboundSize(DataMistake):
     """A dimension letter nothing in the data determines."""
 
@@ -203,7 +182,6 @@ class UnboundSize(DataMistake):
     help: ClassVar = "write the size in the model, as in `index p in 1..2`"
 
 
-@dataclass(frozen=True)
 class NoRows(DataMistake):
     """A table without rows."""
 
@@ -212,7 +190,6 @@ class NoRows(DataMistake):
     help: ClassVar = "at least one row below the column names is needed"
 
 
-@dataclass(frozen=True)
 class ConstantColumn(DataMistake):
     """An input column that never varies."""
 
@@ -240,7 +217,6 @@ EITHER = (
 )
 
 
-@dataclass(frozen=True)
 class TextInColumn(DataMistake):
     """Text where a number belongs; `suggestion` is the number that it may be, and `how` files with such are read."""
 
@@ -255,7 +231,6 @@ class TextInColumn(DataMistake):
     suggested_help: ClassVar = "write `{suggestion}`; {how}"
 
 
-@dataclass(frozen=True)
 class NotFinite(DataMistake):
     """A missing or infinite value where one is needed."""
 
@@ -267,7 +242,6 @@ class NotFinite(DataMistake):
     help: ClassVar = "inputs must be known: fill the value in, or drop the row; only outputs may be missing"
 
 
-@dataclass(frozen=True)
 class InfiniteOutput(DataMistake):
     """An infinite observation."""
 
@@ -279,7 +253,6 @@ class InfiniteOutput(DataMistake):
     help: ClassVar = "leave the value empty when it was not observed"
 
 
-@dataclass(frozen=True)
 class NotACount(DataMistake):
     """A negative or fractional count."""
 
@@ -291,7 +264,6 @@ class NotACount(DataMistake):
     help: ClassVar = "correct the value, or declare the quantity `real`"
 
 
-@dataclass(frozen=True)
 class NotPositive(DataMistake):
     """Zero or less where a positive number belongs."""
 
@@ -303,7 +275,6 @@ class NotPositive(DataMistake):
     help: ClassVar = "correct the value, or declare the quantity `real`"
 
 
-@dataclass(frozen=True)
 class NotAProportion(DataMistake):
     """Zero, one or beyond where a number strictly between belongs."""
 
@@ -315,7 +286,6 @@ class NotAProportion(DataMistake):
     help: ClassVar = "move 0 and 1 inside, such as to 0.001 and 0.999, or declare the quantity `real`"
 
 
-@dataclass(frozen=True)
 class OrderUnknown(DataMistake):
     """Levels of an ordinal output written as text, whose order nothing says."""
 
@@ -330,7 +300,6 @@ class OrderUnknown(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class NotBinary(DataMistake):
     """A column that is not two-valued."""
 
@@ -341,7 +310,6 @@ class NotBinary(DataMistake):
     help: ClassVar = "expected 0 and 1, -1 and 1, true and false, or two words; for more values declare `label[c]`"
 
 
-@dataclass(frozen=True)
 class OtherWord(DataMistake):
     """A word that a binary output of two words did not have when it was fitted."""
 
@@ -353,7 +321,6 @@ class OtherWord(DataMistake):
     help: ClassVar = "write one of them, or fit again with both words that there are"
 
 
-@dataclass(frozen=True)
 class DifferentWords(DataMistake):
     """Elements of a binary output that have two values each, and not the same two."""
 
@@ -364,7 +331,6 @@ class DifferentWords(DataMistake):
     help: ClassVar = "all elements share one coding: write 0 and 1, or the same two words, in every column"
 
 
-@dataclass(frozen=True)
 class CannotStandardise(DataMistake):
     """A column without any spread."""
 
@@ -375,7 +341,6 @@ class CannotStandardise(DataMistake):
     help: ClassVar = "drop the column, which says nothing about the rows, or leave its quantity out: standardise=[...]"
 
 
-@dataclass(frozen=True)
 class NothingObserved(DataMistake):
     """An output without a single observed value."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.data.errors import DataMistake
 
 
-@dataclass(frozen=True)
 class Unreadable(DataMistake):
     """A file that is absent, locked, or not text."""
 
@@ -31,7 +29,6 @@ CLOSE_IT = 'close it; one within a field is written twice, as in "a 5"" pipe"'
 """A quote that would take all later rows into its field."""
 
 
-@dataclass(frozen=True)
 class UnknownFormat(DataMistake):
     """A file name with an extension that is not read."""
 
@@ -41,7 +38,6 @@ class UnknownFormat(DataMistake):
     help: ClassVar = "use .csv, .tsv, .parquet or .npz"
 
 
-@dataclass(frozen=True)
 class DuplicateColumn(DataMistake):
     """Two columns with one name."""
 
@@ -53,7 +49,6 @@ class DuplicateColumn(DataMistake):
     help: ClassVar = "rename one of them"
 
 
-@dataclass(frozen=True)
 class RaggedRow(DataMistake):
     """A line with too many or too few fields."""
 
@@ -65,7 +60,6 @@ class RaggedRow(DataMistake):
     help: ClassVar = "complete the line; a value with a comma in it is written in double quotes"
 
 
-@dataclass(frozen=True)
 class HeaderUnlike(DataMistake):
     """A first line of another width than all others, which agree."""
 
@@ -79,7 +73,6 @@ class HeaderUnlike(DataMistake):
     help: ClassVar = "put the names of the columns there, and remove what stands above them, such as a comment"
 
 
-@dataclass(frozen=True)
 class NoHeader(DataMistake):
     """A file whose first line is not column names."""
 
@@ -88,7 +81,6 @@ class NoHeader(DataMistake):
     help: ClassVar = "write the names of the columns on the first line, as in `x1,x2,y`"
 
 
-@dataclass(frozen=True)
 class MissingPackage(DataMistake):
     """A format that needs a package that is not installed."""
 
@@ -99,7 +91,6 @@ class MissingPackage(DataMistake):
     help: ClassVar = "pip install 'gpdsl[data]', or save the data as .csv"
 
 
-@dataclass(frozen=True)
 class BeyondMemory(DataMistake):
     """Columns that do not fit into memory."""
 
@@ -112,7 +103,6 @@ class BeyondMemory(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class OutOfScale(DataMistake):
     """Values of which no variance can be computed."""
 
@@ -125,7 +115,6 @@ class OutOfScale(DataMistake):
     help: ClassVar = "state it in other units: values nearer to 1, as the column divided by {unit}"
 
 
-@dataclass(frozen=True)
 class TooManyDigits(DataMistake):
     """A number, or a label that is one, which a float does not hold."""
 
@@ -137,7 +126,6 @@ class TooManyDigits(DataMistake):
     help: ClassVar = "numbers reach 1.8e308, and whole ones are exact up to 2^53: rescale it, or give labels as text"
 
 
-@dataclass(frozen=True)
 class UnclearColumns(DataMistake):
     """Columns of which not all can be the quantity."""
 
@@ -149,7 +137,6 @@ class UnclearColumns(DataMistake):
     help: ClassVar = "rename the others, or say which: columns={{'{name}': [...]}} in Python, --column {name}=A,B,..."
 
 
-@dataclass(frozen=True)
 class NotATable(DataMistake):
     """An object that is no table."""
 
@@ -162,7 +149,6 @@ class NotATable(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class NotAColumn(DataMistake):
     """An entry that is no array of numbers or text."""
 
@@ -177,7 +163,6 @@ class NotAColumn(DataMistake):
 # Mistakes about labels: D115 to D117 and D149.
 
 
-@dataclass(frozen=True)
 class LabelOutside(DataMistake):
     """A label that is none of the declared levels."""
 
@@ -192,7 +177,6 @@ class LabelOutside(DataMistake):
     help: ClassVar = "the levels are {levels}{instead}"
 
 
-@dataclass(frozen=True)
 class UnknownLevel(DataMistake):
     """A level that the rows of a fit did not have, where only those have a value."""
 
@@ -209,7 +193,6 @@ class UnknownLevel(DataMistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class TooManyLevels(DataMistake):
     """A label column with so many values that it is hardly one."""
 
@@ -221,7 +204,6 @@ class TooManyLevels(DataMistake):
     help: ClassVar = "declare the output `real` or `count`, or group the labels"
 
 
-@dataclass(frozen=True)
 class LevelOutside(DataMistake):
     """A number that is no level of a `Coregion` kernel."""
 
@@ -238,7 +220,6 @@ class LevelOutside(DataMistake):
 # D146 to D148: what can be wrong with times.
 
 
-@dataclass(frozen=True)
 class TimeInColumn(DataMistake):
     """A date or a time where a number belongs."""
 
@@ -253,7 +234,6 @@ class TimeInColumn(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class NotATime(DataMistake):
     """A number, or other text, where a date or a time belongs."""
 
@@ -273,7 +253,6 @@ class NotATime(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class ZonesDiffer(DataMistake):
     """Times of which some have a zone and others have none."""
 

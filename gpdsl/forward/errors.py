@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
 
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, Worded
 
 MAX_ELEMENTS = 8
 
 
-@dataclass(frozen=True)
-class ForwardMistake:
-    """One mistake. Subclasses give the code and the templates, filled with the fields of the instance.
+class ForwardMistake(Worded):
+    """One mistake. Subclasses give the code and the templates.
 
     `inputs` is the text of the arguments of the offending row, when one row is to blame.
     """
 
     function: str
 
-    code: ClassVar[str] = ""
-    message: ClassVar[str] = ""
-    help: ClassVar[str] = ""
-
     def text(self) -> str:
         """The whole message: what is wrong, with which inputs, what to do."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        lines = [f"`{self.function}`: error[{self.code}]: {self.message.format(**values)}"]
-        inputs = values.get("inputs", "")
-        if inputs:
+        lines = [f"`{self.function}`: error[{self.code}]: {self.message_text()}"]
+        if inputs := getattr(self, "inputs", ""):
             lines.append(f"   with {inputs}")
         if self.help:
-            lines.append(f"   help: {self.help.format(**values)}")
+            lines.append(f"   help: {self.help_text()}")
         return "\n".join(lines)
 
 
@@ -65,7 +57,6 @@ def _short(value: np.ndarray) -> str:
     return f"[{text}]" if np.ndim(value) else text
 
 
-@dataclass(frozen=True)
 class NotRegistered(ForwardMistake):
     """An external the model declares and nobody provided."""
 
@@ -79,7 +70,6 @@ class NotRegistered(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class WrongSort(ForwardMistake):
     """A likelihood registered where the model wants a forward model, or the reverse."""
 
@@ -91,7 +81,6 @@ class WrongSort(ForwardMistake):
     help: ClassVar = "register it with gpdsl.{register}"
 
 
-@dataclass(frozen=True)
 class NotCallable(ForwardMistake):
     """Something that is no function."""
 
@@ -101,7 +90,6 @@ class NotCallable(ForwardMistake):
     help: ClassVar = "pass the function itself, without calling it"
 
 
-@dataclass(frozen=True)
 class NotAName(ForwardMistake):
     """A name no model could declare."""
 
@@ -110,7 +98,6 @@ class NotAName(ForwardMistake):
     help: ClassVar = "use letters, digits and underscores, starting with a letter"
 
 
-@dataclass(frozen=True)
 class NotAGradient(ForwardMistake):
     """A gradient that is no function."""
 
@@ -123,7 +110,6 @@ class NotAGradient(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class WorkersNotPositive(ForwardMistake):
     """A number of workers that is no positive whole number."""
 
@@ -133,7 +119,6 @@ class WorkersNotPositive(ForwardMistake):
     help: ClassVar = "use 1, or more where calls may be made at the same time: in threads, processes or on servers"
 
 
-@dataclass(frozen=True)
 class UnknownExternal(ForwardMistake):
     """`externals=` names something the model does not declare."""
 
@@ -143,7 +128,6 @@ class UnknownExternal(ForwardMistake):
     help: ClassVar = "the model declares {declared}"
 
 
-@dataclass(frozen=True)
 class WrongArity(ForwardMistake):
     """A function that cannot be called with the arguments the model declares."""
 
@@ -154,7 +138,6 @@ class WrongArity(ForwardMistake):
     help: ClassVar = "let it take these arguments, in this order"
 
 
-@dataclass(frozen=True)
 class UnknownPolicy(ForwardMistake):
     """A policy for failures that does not exist."""
 
@@ -164,7 +147,6 @@ class UnknownPolicy(ForwardMistake):
     help: ClassVar = "use 'raise', 'penalise', gpdsl.retry(3) or gpdsl.retry(3, 'penalise')"
 
 
-@dataclass(frozen=True)
 class Failed(ForwardMistake):
     """The function raised an exception for one row."""
 
@@ -178,7 +160,6 @@ class Failed(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class FailedTogether(ForwardMistake):
     """The function raised an exception for a batch, though no single row makes it fail."""
 
@@ -189,7 +170,6 @@ class FailedTogether(ForwardMistake):
     help: ClassVar = "arguments are arrays with the rows first; register it with vectorized=False if it takes one row"
 
 
-@dataclass(frozen=True)
 class WrongResultShape(ForwardMistake):
     """A result of another shape than declared."""
 
@@ -203,7 +183,6 @@ class WrongResultShape(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class WrongRowShape(ForwardMistake):
     """A result of another shape than declared, from a function that takes one row at a time."""
 
@@ -216,7 +195,6 @@ class WrongRowShape(ForwardMistake):
     help: ClassVar = "return the array the model declares; it is called with one row at a time (vectorized=False)"
 
 
-@dataclass(frozen=True)
 class NotNumeric(ForwardMistake):
     """A result that is not numbers."""
 
@@ -226,7 +204,6 @@ class NotNumeric(ForwardMistake):
     help: ClassVar = "return a NumPy array of floats"
 
 
-@dataclass(frozen=True)
 class NotFiniteResult(ForwardMistake):
     """NaN or infinity in a result."""
 

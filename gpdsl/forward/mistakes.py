@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.forward.errors import ForwardMistake
 
 
-@dataclass(frozen=True)
 class UnknownExecutor(ForwardMistake):
     """An `executor` of no known sort."""
 
@@ -21,7 +19,6 @@ class UnknownExecutor(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class BadTimeout(ForwardMistake):
     """A time-out that is no positive number of seconds."""
 
@@ -31,7 +28,6 @@ class BadTimeout(ForwardMistake):
     help: ClassVar = "give the seconds that one call of the function may take; leave it out for the default"
 
 
-@dataclass(frozen=True)
 class CannotTravel(ForwardMistake):
     """A function that another process cannot be given."""
 
@@ -44,7 +40,6 @@ class CannotTravel(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class MissingExtra(ForwardMistake):
     """A backend whose package is not installed."""
 
@@ -56,7 +51,6 @@ class MissingExtra(ForwardMistake):
     help: ClassVar = "pip install 'gpdsl[{extra}]'"
 
 
-@dataclass(frozen=True)
 class NoWorkers(ForwardMistake):
     """Worker processes that do not start, or that all die."""
 
@@ -69,7 +63,6 @@ class NoWorkers(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class BadCache(ForwardMistake):
     """A file of evaluations that cannot be used."""
 
@@ -80,7 +73,6 @@ class BadCache(ForwardMistake):
     help: ClassVar = "name a file that gpdsl wrote, or one that does not exist yet in a folder that does"
 
 
-@dataclass(frozen=True)
 class WrongSizes(ForwardMistake):
     """An UM-Bridge model whose vectors have other sizes than the model declares."""
 
@@ -95,7 +87,6 @@ class WrongSizes(ForwardMistake):
     )
 
 
-@dataclass(frozen=True)
 class BadServer(ForwardMistake):
     """An UM-Bridge server that is not there, or lacks the model."""
 
@@ -106,7 +97,6 @@ class BadServer(ForwardMistake):
     help: ClassVar = "start the server before the fit, and check the address and the name of the model"
 
 
-@dataclass(frozen=True)
 class TimedOut(ForwardMistake):
     """One call took too long."""
 
@@ -118,7 +108,6 @@ class TimedOut(ForwardMistake):
     help: ClassVar = "allow more with timeout=..., or go on without such evaluations with policy='penalise'"
 
 
-@dataclass(frozen=True)
 class WorkerDied(ForwardMistake):
     """The process that ran the function died, twice, with the same inputs."""
 
@@ -130,7 +119,6 @@ class WorkerDied(ForwardMistake):
     help: ClassVar = "a crash in compiled code or too little memory does this; policy='penalise' goes on without it"
 
 
-@dataclass(frozen=True)
 class Gone(ForwardMistake):
     """What runs the function cannot be reached any more."""
 
@@ -140,7 +128,6 @@ class Gone(ForwardMistake):
     help: ClassVar = "start it again, and go on with model.fit(data, start=error.fit)"
 
 
-@dataclass(frozen=True)
 class AllFailed(ForwardMistake):
     """Every evaluation of a row failed."""
 
@@ -152,7 +139,6 @@ class AllFailed(ForwardMistake):
     help: ClassVar = "policy='penalise' needs evaluations that succeed beside those that fail"
 
 
-@dataclass(frozen=True)
 class EverythingFailed(ForwardMistake):
     """Every row of a batch failed."""
 
@@ -162,7 +148,6 @@ class EverythingFailed(ForwardMistake):
     help: ClassVar = "leave out policy='penalise' to see why one of them fails"
 
 
-@dataclass(frozen=True)
 class WrongGradient(ForwardMistake):
     """A `gradient` that is not the derivative of the function."""
 

@@ -300,7 +300,7 @@ def _is_random(beliefs: ex.Beliefs, expression: m.Expression) -> bool:
 def _moved(mistake: Mistake, before: int, length: int) -> Mistake:
     """A mistake at its place in the condition alone."""
     first, last = (min(max(each - before, 1), length + 1) for each in (mistake.span.column, mistake.span.end_column))
-    return replace(mistake, span=Span(1, first, 1, last))
+    return mistake.but(span=Span(1, first, 1, last))
 
 
 def _refuse_others(text: str, written: str) -> None:
@@ -322,20 +322,20 @@ def _refuse_others(text: str, written: str) -> None:
 def _said(mistake: Mistake, names: str, sorts: Mapping[str, str]) -> Mistake:
     """A mistake in the terms of a condition, which declares nothing, and of what its names are in the model."""
     if isinstance(mistake, LatentCalled) and mistake.name in sorts:
-        return replace(mistake, what=f"{sorts[mistake.name]}, whose value in each row is meant")
+        return mistake.but(what=f"{sorts[mistake.name]}, whose value in each row is meant")
     if isinstance(mistake, UnknownName) and not mistake.suggestion:
-        return replace(mistake, habit=f'a condition has {names}; levels stand in quotes, `site == "north"`')
+        return mistake.but(habit=f'a condition has {names}; levels stand in quotes, `site == "north"`')
     if isinstance(mistake, SubscriptCount) and mistake.given and sorts.get(mistake.name) == SORTS["latent"]:
         said = f"`{mistake.name}` has its value in each row; another one needs a name in the model, `let other = ...`"
-        return replace(mistake, habit=said)
+        return mistake.but(habit=said)
     if isinstance(mistake, NotALabel):
         said = f"give it a name in the model, `let here = {mistake.name}[...]`; `start=fit` begins where this fit is"
-        return replace(mistake, what="read as a number here", remedy=said)
+        return mistake.but(what="read as a number here", remedy=said)
     if isinstance(mistake, Unexpected):
         said = "write a condition such as `y > 3 and rate < 2`"
         if mistake.found == "then":
             return EndsEarly(mistake.span, mistake.expected, mistake.form, said)
-        return replace(mistake, habit=f"`{mistake.found}` stands where it cannot; {said}")
+        return mistake.but(habit=f"`{mistake.found}` stands where it cannot; {said}")
     return mistake
 
 

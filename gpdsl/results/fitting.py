@@ -23,6 +23,7 @@ from gpdsl.forward.registry import explain_externals
 from gpdsl.inference.corrected import drawn
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing, infer_tempered
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.infer import explained
 from gpdsl.inference.integrated import integrated
 from gpdsl.inference.opaque.budget import probe
@@ -177,6 +178,9 @@ class _Asked:
         parameters = Parameters((name, np.asarray(values[name])) for name in self.model.declarations.params)
         found = result.integrated
         settings = None if found is None else Settings.of(found, constrain, self.options.dtype)
+        noise = notes_on_constants(fitted, self.bound) or notes_on_noise(fitted, self.bound, parameters)
+        inputs = notes_on_inputs(fitted, self.bound) if self.options.dtype == "float32" else ()
+        samples = notes_on_samples(fitted, choice, result.elbo, result.elbo_se)
         return Fit(
             program=fitted,
             options=self.options,
@@ -197,7 +201,7 @@ class _Asked:
             interrupted=result.interrupted,
             usage=self.account.usage(),
             held=result.held,
-            notes=(*result.notes, *self._resolved(fitted, parameters, choice, result), *doubts(fitted, parameters)),
+            notes=(*result.notes, *noise, *inputs, *samples, *doubts(fitted, parameters)),
             inducing_loss=None if result.loss is None else result.loss.nats,
             inducing_loss_bounds=result.loss_bounds,
             digests=self.bound.digests,
@@ -205,14 +209,6 @@ class _Asked:
             standardised=self.bound.standardised,
             settings=settings,
         )
-
-    def _resolved(
-        self, fitted: Program, parameters: Mapping[str, np.ndarray], choice: Choice, result: Result
-    ) -> tuple[str, ...]:
-        """What data, samples and precision leave open."""
-        noise = notes_on_constants(fitted, self.bound) or notes_on_noise(fitted, self.bound, parameters)
-        inputs = notes_on_inputs(fitted, self.bound) if self.options.dtype == "float32" else ()
-        return *noise, *inputs, *notes_on_samples(fitted, choice, result.elbo, result.elbo_se)
 
 
 def fit_model(
@@ -240,11 +236,11 @@ def fit_model(
         return before
     if before is not None and known is not None and program.inner and "inducing" not in before.choice.reasons:
         known = replace(known, anew=(prepare(model, data, columns, given, None, None, standardised, units)[0], options))
-    account = program.account or Accounting()
     _warn(model.declarations)
     honour_interrupts()  # there is nothing to keep yet
     standard = bound.standardised
     log_jacobian = float(np.sum(standard.log_jacobian(bound.observed))) if standard.sds else 0.0
+    account = program.account or Accounting()
     asked = _Asked(model, program, bound, options, dict(columns), account, begun, log_jacobian)
     ended = None if before is None or noisy(before) else before
     keep = None if checkpoint is None else Checkpoint(path_of(checkpoint, "checkpoint"), asked.fit, ended)
@@ -255,29 +251,11 @@ def fit_model(
         watching() as watch,
         keep or nullcontext(),
     ):
-        if program.fields:
-            probe_called(program, bound, options.dtype)
-        elif program.opaque:
-            probe(program, bound, options.dtype)
-        with fitting(account):
-            left = options if before is None else steps_left(before, options)
-            told = None if report is None else _counting(report, account, log_jacobian)
-            infer = infer_growing if options.beta == 1 else infer_tempered
-            result, monitor, choice, jitter = infer(program, bound, left, told, known, keep)
-            searched = result.elbo
-            if options.parameters == "gaussian":
-                result = gaussian(program, result, options, bound.rows, monitor)
-            if options.hyperparameters == "integrated":
-                result = integrated(program, result, options, bound.rows, monitor)
-            if result.target is not None:
-                result = drawn(result, options, bound.rows, monitor)
-        fit = asked.fit(result, choice, jitter, monitor)
-        looked_at = Ended(bound, result.profile, searched, result.parameters)
+        found, loss = _search(asked, options if before is None else steps_left(before, options), report, known, keep)
     fault = None if watch.asked else account.fault  # Ctrl-C ends the processes of simulators as well
-    message = fit.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
-    inspected = Inspected(None if options.diagnose == "no" else looked_at)
-    fit = replace(fit, message=message, interrupted=fit.interrupted or watch.asked, inspected=inspected)
-    if options.inducing is None and result.loss is not None and result.loss.much and not fit.interrupted:
+    message = found.message if fault is None else f"{STOPPED} by `{fault.mistake.function}`"
+    fit = replace(found, message=message, interrupted=found.interrupted or watch.asked)
+    if options.inducing is None and loss is not None and loss.much and not fit.interrupted:
         warnings.warn(too_few(fit), GpdslWarning, stacklevel=3)
     if options.learning_rate is not None and _without_rate(fit):
         said = "is of Adam, and this fit takes steps as long as they gain: leave it out, or say optimizer = adam"
@@ -294,6 +272,35 @@ def fit_model(
         fault.fit = fit if np.isfinite(fit.elbo) else None
         raise fault from fault.__cause__
     return fit
+
+
+def _search(
+    asked: _Asked,
+    options: Options,
+    report: Callable[[Report], None] | None,
+    known: Start | None,
+    keep: Checkpoint | None,
+) -> tuple[Fit, Loss | None]:
+    """The fit in which an inference with the steps of `options` ends, and what its inducing points lose."""
+    program, bound = asked.program, asked.bound
+    if program.fields:
+        probe_called(program, bound, options.dtype)
+    elif program.opaque:
+        probe(program, bound, options.dtype)
+    with fitting(asked.account):
+        told = None if report is None else _counting(report, asked.account, asked.log_jacobian)
+        infer = infer_growing if options.beta == 1 else infer_tempered
+        result, monitor, choice, jitter = infer(program, bound, options, told, known, keep)
+        searched = result.elbo
+        if options.parameters == "gaussian":
+            result = gaussian(program, result, asked.options, bound.rows, monitor)
+        if options.hyperparameters == "integrated":
+            result = integrated(program, result, asked.options, bound.rows, monitor)
+        if result.target is not None:
+            result = drawn(result, asked.options, bound.rows, monitor)
+    fit = asked.fit(result, choice, jitter, monitor)
+    ended = None if options.diagnose == "no" else Ended(bound, result.profile, searched, result.parameters)
+    return replace(fit, inspected=Inspected(ended)), result.loss
 
 
 def _without_rate(fit: Fit) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.data.errors import DataMistake
 
 
-@dataclass(frozen=True)
 class OpaqueDensity(DataMistake):
     """An output with an external likelihood."""
 
@@ -24,7 +22,6 @@ class OpaqueDensity(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class TooManyPoints(DataMistake):
     """More rows than a joint draw of a latent can take."""
 
@@ -36,7 +33,6 @@ class TooManyPoints(DataMistake):
     help: ClassVar = "simulate fewer rows: a joint draw factorises a covariance matrix of all rows"
 
 
-@dataclass(frozen=True)
 class NotPositiveDefinite(DataMistake):
     """A covariance matrix that has no factor."""
 
@@ -49,7 +45,6 @@ class NotPositiveDefinite(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class ImpossibleArgument(DataMistake):
     """An argument of a distribution outside its domain."""
 
@@ -65,7 +60,6 @@ class ImpossibleArgument(DataMistake):
     )
 
 
-@dataclass(frozen=True)
 class NoValue(DataMistake):
     """A formula of a density, or a transformed left side, that no value of the output satisfies."""
 
@@ -77,7 +71,6 @@ class NoValue(DataMistake):
     help: ClassVar = "check the formula for this output's values, and the parameters it starts from"
 
 
-@dataclass(frozen=True)
 class UnknownRequest(DataMistake):
     """A name passed to `simulate` that the model does not have."""
 
@@ -91,7 +84,6 @@ class UnknownRequest(DataMistake):
     help: ClassVar = "it has {names}"
 
 
-@dataclass(frozen=True)
 class WrongRequest(DataMistake):
     """A value passed to `simulate` that does not fit."""
 
@@ -103,7 +95,6 @@ class WrongRequest(DataMistake):
     help: ClassVar = "change it, or leave it out for the default"
 
 
-@dataclass(frozen=True)
 class TooLarge(DataMistake):
     """A model too large to write out row by row."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.warnings.cautions import Caution
 
 
-@dataclass(frozen=True)
 class TooLarge(Mistake):
     """An expression that explodes once definitions and sums are written out."""
 
@@ -21,7 +19,6 @@ class TooLarge(Mistake):
     help: ClassVar = "shorten the index, or compute it in an `external` function"
 
 
-@dataclass(frozen=True)
 class TooDeep(Mistake):
     """An expression whose operations stand one inside the other too often."""
 
@@ -33,7 +30,6 @@ class TooDeep(Mistake):
     help: ClassVar = "shorten the index, or compute it in an `external` function"
 
 
-@dataclass(frozen=True)
 class InnerElsewhere(Mistake):
     """`D(h, x)`, `integral(h, x, b)` or `h(a)` of a latent that is an argument of another one."""
 
@@ -45,7 +41,6 @@ class InnerElsewhere(Mistake):
     help: ClassVar = "write `{latent}` itself, or read this of a latent that is no argument of others"
 
 
-@dataclass(frozen=True)
 class NotReal(Mistake):
     """An operation whose value is infinite or not a real number, whatever the data."""
 
@@ -56,7 +51,6 @@ class NotReal(Mistake):
     help: ClassVar = "correct the formula, or the constants it reads"
 
 
-@dataclass(frozen=True)
 class NoCase(Mistake):
     """An element of a `let` by cases that none of the cases defines, at the size the data gave its index."""
 
@@ -67,7 +61,6 @@ class NoCase(Mistake):
     help: ClassVar = "add a case for it"
 
 
-@dataclass(frozen=True)
 class BeyondData(Mistake):
     """`x[7]` of an axis that the data made shorter."""
 
@@ -80,7 +73,6 @@ class BeyondData(Mistake):
     help: ClassVar = "use a number from 1 to {size}, or give data of the size that the model expects"
 
 
-@dataclass(frozen=True)
 class CutpointCount(Mistake):
     """Cutpoints that do not fit the levels the data have."""
 
@@ -94,7 +86,6 @@ class CutpointCount(Mistake):
     help: ClassVar = "declare them with that length: `param cut : ordered[{expected}]`"
 
 
-@dataclass(frozen=True)
 class ComponentWeights(Mistake):
     """Weights of a mixture that do not fit its components, at the size the data gave their index."""
 
@@ -106,7 +97,6 @@ class ComponentWeights(Mistake):
     help: ClassVar = "declare them with that length: `param w : simplex[{expected}]`"
 
 
-@dataclass(frozen=True)
 class NoSlope(Mistake):
     """An argument with respect to which a distribution function cannot be differentiated."""
 
@@ -119,7 +109,6 @@ class NoSlope(Mistake):
     help: ClassVar = "write a number or constant there, or declare a parameter `fixed`"
 
 
-@dataclass(frozen=True)
 class LatentCovariance(Mistake):
     """A covariance matrix of outputs that depends on a latent."""
 
@@ -130,7 +119,6 @@ class LatentCovariance(Mistake):
     help: ClassVar = "let the mean carry the latents: `y[p] ~ Normal(sum(k, W[p, k] * g[k]), s)` mixes outputs too"
 
 
-@dataclass(frozen=True)
 class VectorTooLong(Mistake):
     """A multivariate output with too many elements."""
 
@@ -143,7 +131,6 @@ class VectorTooLong(Mistake):
     help: ClassVar = "let latents carry the dependence: `y[p] ~ Normal(sum(k, W[p, k] * g[k]), s)`"
 
 
-@dataclass(frozen=True)
 class MatrixSizes(Mistake):
     """A covariance matrix that is not square, at the sizes the data gave its indices."""
 
@@ -157,7 +144,6 @@ class MatrixSizes(Mistake):
     help: ClassVar = "declare both indices with the same size"
 
 
-@dataclass(frozen=True)
 class NotPositiveDefinite(Mistake):
     """A matrix of numbers that is no covariance matrix."""
 
@@ -168,7 +154,6 @@ class NotPositiveDefinite(Mistake):
     help: ClassVar = "check its entries, or build it as `factor = W, sd = s`, which is always a covariance"
 
 
-@dataclass(frozen=True)
 class NoDerivative(Mistake):
     """A transformed left side through a function whose derivative is not known."""
 
@@ -179,7 +164,6 @@ class NoDerivative(Mistake):
     help: ClassVar = "build it from + - * / ^, exp, log, sqrt, tanh, softplus, sigmoid, erf, Phi and conditions"
 
 
-@dataclass(frozen=True)
 class NotNormalised(Caution):
     """A density by formula whose integral is not one."""
 
@@ -192,7 +176,6 @@ class NotNormalised(Caution):
     help: ClassVar = "what is learnt is then wrong: subtract the log of the integral in the formula of `{name}`"
 
 
-@dataclass(frozen=True)
 class OutsideOutput(Caution):
     """A distribution with probability where no value of its output is: a Gaussian for what is never negative."""
 

@@ -229,7 +229,7 @@ def _blame_call(scope: Scope, call: syntax.Call, statement: Statement, before: i
     del mistakes[before:]
     for each in found[:1]:
         if isinstance(each, CallsTooMany):
-            scope.problems.add(replace(each, span=call.span))
+            scope.problems.add(each.but(span=call.span))
         else:
             scope.problems.add(InsideCall(call.span, name, line, each.message_text(), each.help_text()))
     scope.problems.give_up()

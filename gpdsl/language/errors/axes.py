@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class WrongIndex(Mistake):
     """`depth0[p]` for something indexed by `layer`."""
 
@@ -23,7 +21,6 @@ class WrongIndex(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class AxisNotOnLeft(Mistake):
     """The right side varies along an axis that the left side lacks."""
 
@@ -37,7 +34,6 @@ class AxisNotOnLeft(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class AxesDiffer(Mistake):
     """Two operands with different axes where nothing says how they combine."""
 
@@ -52,7 +48,6 @@ class AxesDiffer(Mistake):
     help: ClassVar = "give both the same index, sum over one, or {remedy}"
 
 
-@dataclass(frozen=True)
 class PassedAxes(Mistake):
     """An argument of an external with other dimensions than declared."""
 
@@ -66,7 +61,6 @@ class PassedAxes(Mistake):
     help: ClassVar = "pass a quantity with these dimensions, whole and without subscripts, or correct the declaration"
 
 
-@dataclass(frozen=True)
 class KernelAxis(Mistake):
     """A kernel parameter with an axis that is neither the latent's nor the input's."""
 
@@ -80,7 +74,6 @@ class KernelAxis(Mistake):
     help: ClassVar = "make it {choices}"
 
 
-@dataclass(frozen=True)
 class LogitsAxis(Mistake):
     """Logits that do not run over the levels of the label."""
 
@@ -93,7 +86,6 @@ class LogitsAxis(Mistake):
     help: ClassVar = "use a quantity indexed by `{label_axis}`, such as `latent f[{label_axis}](x) ~ ...`"
 
 
-@dataclass(frozen=True)
 class IndexNotBound(Mistake):
     """An index variable that nothing gives a value to."""
 
@@ -106,7 +98,6 @@ class IndexNotBound(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class WholeNeeded(Mistake):
     """`travel_time(depth[layer])`: an external is called once, with everything."""
 
@@ -117,7 +108,6 @@ class WholeNeeded(Mistake):
     help: ClassVar = "write `{name}` without subscripts"
 
 
-@dataclass(frozen=True)
 class SubscriptCount(Mistake):
     """Too many or too few subscripts."""
 
@@ -131,7 +121,6 @@ class SubscriptCount(Mistake):
     help: ClassVar = "write one subscript per axis, or none for all elements"
 
 
-@dataclass(frozen=True)
 class SubscriptOutOfRange(Mistake):
     """`f[5]` of four, or `a[p-1]` at p = 1."""
 
@@ -145,7 +134,6 @@ class SubscriptOutOfRange(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class BadSubscript(Mistake):
     """A subscript that is no subscript."""
 
@@ -155,7 +143,6 @@ class BadSubscript(Mistake):
     help: ClassVar = "for example `a[p]`, `a[2]`, `a[p - 1]`; conditions such as `a[p > 1]` only left of `=` in a `let`"
 
 
-@dataclass(frozen=True)
 class AmbiguousAxis(Mistake):
     """Two axes of one quantity that cannot be told apart."""
 
@@ -168,7 +155,6 @@ class AmbiguousAxis(Mistake):
     help: ClassVar = "declare an index for each, `index p in 1..{size}` and `index q in 1..{size}`, and use their names"
 
 
-@dataclass(frozen=True)
 class CasesOverlap(Mistake):
     """Two cases of a `let` that both cover an element."""
 
@@ -180,7 +166,6 @@ class CasesOverlap(Mistake):
     help: ClassVar = "make the conditions exclude each other, for example `{name}[1]` and `{name}[p > 1]`"
 
 
-@dataclass(frozen=True)
 class CasesMissing(Mistake):
     """Elements of a `let` that no case covers."""
 
@@ -192,7 +177,6 @@ class CasesMissing(Mistake):
     help: ClassVar = "add a case, `let {name}[{example}] = ...`, or widen a condition"
 
 
-@dataclass(frozen=True)
 class BadRecursion(Mistake):
     """A `let` whose element depends on itself."""
 
@@ -206,7 +190,6 @@ class BadRecursion(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class RangeStart(Mistake):
     """An index that does not start at 1."""
 
@@ -217,7 +200,6 @@ class RangeStart(Mistake):
     help: ClassVar = "count from 1, as in `1..4`; for values with a meaning, list them as levels: `in {{4, 7, 9}}`"
 
 
-@dataclass(frozen=True)
 class BadLevels(Mistake):
     """Repeated or mixed levels."""
 
@@ -229,7 +211,6 @@ class BadLevels(Mistake):
     help: ClassVar = 'for example `in {{4, 7, 9}}` or `in {{"benign", "malignant"}}`'
 
 
-@dataclass(frozen=True)
 class SizeUnknown(Mistake):
     """A free dimension that no data can bind."""
 
@@ -240,7 +221,6 @@ class SizeUnknown(Mistake):
     help: ClassVar = "write a number, or use `{dimension}` as a dimension of an input or output too"
 
 
-@dataclass(frozen=True)
 class NotASize(Mistake):
     """A declared name used as a dimension."""
 
@@ -252,7 +232,6 @@ class NotASize(Mistake):
     help: ClassVar = "write the number itself, or a letter that is not declared, to be bound by the data"
 
 
-@dataclass(frozen=True)
 class PointlessReduction(Mistake):
     """A sum over an index that nothing inside uses."""
 
@@ -264,7 +243,6 @@ class PointlessReduction(Mistake):
     help: ClassVar = "index something inside by `{index}`, or leave out the `{operator}`"
 
 
-@dataclass(frozen=True)
 class LabelNeedsIndex(Mistake):
     """`output y : label` without the index of its levels."""
 
@@ -277,7 +255,6 @@ class LabelNeedsIndex(Mistake):
     help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `{word} {name} : {kind}[c]`"
 
 
-@dataclass(frozen=True)
 class SeveralAxes(Mistake):
     """`latent f(x)` of an input that is a matrix."""
 
@@ -290,7 +267,6 @@ class SeveralAxes(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class IndexUnnamed(Mistake):
     """`let a[1] = ...` alone."""
 

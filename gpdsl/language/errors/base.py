@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from gpdsl.errors import GpdslError, printable
+from gpdsl.errors import GpdslError, Worded, printable
 from gpdsl.language.vocabulary import Source, Span
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """One mistake. Subclasses give the code and the three templates, filled with the fields of the instance.
+class Mistake(Worded):
+    """One mistake. Subclasses give the code and the three templates.
 
     A field `suggestion`, when not empty, replaces the help by "did you mean ...?", and a field
     `habit` by what to write instead of a word of another tool.
@@ -23,31 +21,21 @@ class Mistake:
     span: Span
 
     severity: ClassVar[str] = "error"
-    code: ClassVar[str] = ""
-    message: ClassVar[str] = ""
     label: ClassVar[str] = ""
-    help: ClassVar[str] = ""
 
     def __str__(self) -> str:
         return f"{self.span.line}:{self.span.column}: {self.severity}[{self.code}]: {self.message_text()}"
 
-    def _fill(self, template: str) -> str:
-        return template.format(**{each.name: getattr(self, each.name) for each in fields(self)})
-
-    def message_text(self) -> str:
-        """What is wrong, in one sentence."""
-        return self._fill(self.message)
-
     def label_text(self) -> str:
         """What stands beside the caret; may be empty."""
-        return self._fill(self.label)
+        return self.filled(self.label)
 
     def help_text(self) -> str:
         """What to do; may be empty."""
         if habit := getattr(self, "habit", ""):
             return str(habit)
         suggestion = getattr(self, "suggestion", "")
-        return f"did you mean `{suggestion}`?" if suggestion else self._fill(self.help)
+        return f"did you mean `{suggestion}`?" if suggestion else super().help_text()
 
 
 class ModelError(GpdslError):

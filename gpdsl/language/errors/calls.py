@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class WrongArity(Mistake):
     """Too many or too few arguments by position."""
 
@@ -23,7 +21,6 @@ class WrongArity(Mistake):
     help: ClassVar = "write `{signature}`"
 
 
-@dataclass(frozen=True)
 class UnknownArgument(Mistake):
     """A named argument that does not exist."""
 
@@ -38,7 +35,6 @@ class UnknownArgument(Mistake):
     help: ClassVar = "write `{signature}`"
 
 
-@dataclass(frozen=True)
 class MissingArgument(Mistake):
     """An argument without default that is not given."""
 
@@ -51,7 +47,6 @@ class MissingArgument(Mistake):
     help: ClassVar = "write `{signature}`"
 
 
-@dataclass(frozen=True)
 class RepeatedArgument(Mistake):
     """An argument given twice."""
 
@@ -64,7 +59,6 @@ class RepeatedArgument(Mistake):
     help: ClassVar = "write `{signature}`"
 
 
-@dataclass(frozen=True)
 class MustBeNamed(Mistake):
     """`Bernoulli(f)`: on which scale?"""
 
@@ -77,7 +71,6 @@ class MustBeNamed(Mistake):
     help: ClassVar = "for example `{example}`"
 
 
-@dataclass(frozen=True)
 class UnknownDistribution(Mistake):
     """Right of `~` stands no known distribution."""
 
@@ -94,7 +87,6 @@ class UnknownDistribution(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class UnknownKernel(Mistake):
     """No kernel of this name."""
 
@@ -108,7 +100,6 @@ class UnknownKernel(Mistake):
     help: ClassVar = "kernels: {known}"
 
 
-@dataclass(frozen=True)
 class WrongKind(Mistake):
     """A distribution that cannot describe this output."""
 
@@ -124,7 +115,6 @@ class WrongKind(Mistake):
     help: ClassVar = "for `{kind}`: {choices}; or change the declaration of `{output}`"
 
 
-@dataclass(frozen=True)
 class UnknownType(Mistake):
     """A type that does not exist in this kind of declaration."""
 
@@ -138,7 +128,6 @@ class UnknownType(Mistake):
     help: ClassVar = "types of {statement}: {known}"
 
 
-@dataclass(frozen=True)
 class NotADistribution(Mistake):
     """Something other than a call right of `~`."""
 
@@ -148,7 +137,6 @@ class NotADistribution(Mistake):
     help: ClassVar = "for example `y ~ Normal(f, sigma)`; to define a quantity, write `let g = ...`"
 
 
-@dataclass(frozen=True)
 class NotAProcess(Mistake):
     """A latent that is not a GP."""
 
@@ -158,7 +146,6 @@ class NotAProcess(Mistake):
     help: ClassVar = "for example `latent f(x) ~ GP(0, s2 * RBF(ell))`"
 
 
-@dataclass(frozen=True)
 class NotAKernel(Mistake):
     """Arithmetic that does not give a covariance function."""
 
@@ -170,7 +157,6 @@ class NotAKernel(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class NotAValue(Mistake):
     """A kernel, distribution or array where a number is needed."""
 
@@ -183,7 +169,6 @@ class NotAValue(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class LatentCalled(Mistake):
     """`f(a)`."""
 
@@ -195,7 +180,6 @@ class LatentCalled(Mistake):
     help: ClassVar = "write `{name}`, or `{name}[p]` for one of its elements"
 
 
-@dataclass(frozen=True)
 class NotAnOutput(Mistake):
     """Something other than an output left of `~`."""
 
@@ -209,7 +193,6 @@ class NotAnOutput(Mistake):
     help: ClassVar = "{advice}"
 
 
-@dataclass(frozen=True)
 class NotAPrior(Mistake):
     """A prior that is not a continuous distribution."""
 
@@ -223,7 +206,6 @@ class NotAPrior(Mistake):
     help: ClassVar = "continuous distributions: {known}"
 
 
-@dataclass(frozen=True)
 class OnlyOne(Mistake):
     """`Bernoulli(logit = f, p = 0.5)`."""
 
@@ -238,7 +220,6 @@ class OnlyOne(Mistake):
 # E315 to E317 and E320 to E324: values of constants, parameters and options that do not fit.
 
 
-@dataclass(frozen=True)
 class NotANumber(Mistake):
     """A name in the value of a constant or parameter."""
 
@@ -250,7 +231,6 @@ class NotANumber(Mistake):
     help: ClassVar = "write numbers, + - * / ^, exp, log, sqrt and pi; use `let` for quantities computed from others"
 
 
-@dataclass(frozen=True)
 class WrongShape(Mistake):
     """A list of the wrong length or nesting."""
 
@@ -263,7 +243,6 @@ class WrongShape(Mistake):
     help: ClassVar = "list one value per element along each axis, or write one number for all of them"
 
 
-@dataclass(frozen=True)
 class OutsideDomain(Mistake):
     """A number that violates a constraint."""
 
@@ -277,7 +256,6 @@ class OutsideDomain(Mistake):
     help: ClassVar = "write a value that is {domain}{remedy}"
 
 
-@dataclass(frozen=True)
 class UnknownOption(Mistake):
     """An option of `infer` that does not exist."""
 
@@ -290,7 +268,6 @@ class UnknownOption(Mistake):
     help: ClassVar = "options: {known}"
 
 
-@dataclass(frozen=True)
 class BadOption(Mistake):
     """An option with a value it cannot have."""
 
@@ -305,7 +282,6 @@ class BadOption(Mistake):
     help: ClassVar = "for example `{example}`"
 
 
-@dataclass(frozen=True)
 class NotOfThisEngine(Mistake):
     """An option that the engine of the line does not read."""
 
@@ -319,7 +295,6 @@ class NotOfThisEngine(Mistake):
     help: ClassVar = "leave it out, or write `infer {example}: ...`"
 
 
-@dataclass(frozen=True)
 class RepeatedOption(Mistake):
     """An option or statement given twice."""
 
@@ -331,7 +306,6 @@ class RepeatedOption(Mistake):
     help: ClassVar = "keep one of the two"
 
 
-@dataclass(frozen=True)
 class UnknownEngine(Mistake):
     """An inference engine that does not exist."""
 
@@ -349,7 +323,6 @@ class UnknownEngine(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class NotWhole(Mistake):
     """A number that must be whole and written out."""
 

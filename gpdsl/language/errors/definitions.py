@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class CallsItself(Mistake):
     """A function that is defined by itself, perhaps through others."""
 
@@ -20,7 +18,6 @@ class CallsItself(Mistake):
     help: ClassVar = "a function is a formula of its arguments; recursion along an index is written with `let`"
 
 
-@dataclass(frozen=True)
 class InsideCall(Mistake):
     """A formula that does not fit the arguments of one call."""
 
@@ -34,7 +31,6 @@ class InsideCall(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class CallsTooDeep(Mistake):
     """Functions of functions of functions."""
 
@@ -46,7 +42,6 @@ class CallsTooDeep(Mistake):
     help: ClassVar = "give part of it a name, `let part = {name}(...)`, and go on from `part`"
 
 
-@dataclass(frozen=True)
 class CallsTooMany(Mistake):
     """Calls that add up to more than can be written out."""
 
@@ -57,7 +52,6 @@ class CallsTooMany(Mistake):
     help: ClassVar = "compute what is used often once, with `let part = ...`"
 
 
-@dataclass(frozen=True)
 class LeftSide(Mistake):
     """A transformed left side that is no function of one output."""
 
@@ -69,7 +63,6 @@ class LeftSide(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class NotMonotone(Mistake):
     """`y^2 ~ ...` for an output of either sign."""
 
@@ -82,7 +75,6 @@ class NotMonotone(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class NotDefinedEverywhere(Mistake):
     """`log(y)` for a real output."""
 
@@ -98,7 +90,6 @@ class NotDefinedEverywhere(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class OutputCycle(Mistake):
     """An output that depends on itself."""
 
@@ -113,7 +104,6 @@ class OutputCycle(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class NotObservedElements(Mistake):
     """Elements of an output that no line observes, although others do under conditions."""
 
@@ -125,7 +115,6 @@ class NotObservedElements(Mistake):
     help: ClassVar = "add a line for them, `{name}[{example}] ~ ...`, or widen a condition"
 
 
-@dataclass(frozen=True)
 class CountTransformed(Mistake):
     """`log(n) ~ Normal(...)` for a count."""
 
@@ -138,7 +127,6 @@ class CountTransformed(Mistake):
     help: ClassVar = "observe it as it is, `{output} ~ ...`, with a distribution for {kind} outputs"
 
 
-@dataclass(frozen=True)
 class NotReached(Mistake):
     """`sqrt(y) ~ Normal(...)`: probability where no value of the output leads."""
 
@@ -159,7 +147,6 @@ class NotReached(Mistake):
 # E360 to E369: distributions made of others, levels and vectors, and the constraints of parameters.
 
 
-@dataclass(frozen=True)
 class BadCutpoints(Mistake):
     """Cutpoints of an Ordinal that do not fit its levels."""
 
@@ -174,7 +161,6 @@ class BadCutpoints(Mistake):
     help: ClassVar = "between two neighbouring levels lies one cutpoint: `param cut : {declaration}`"
 
 
-@dataclass(frozen=True)
 class NotAComponent(Mistake):
     """Something other than a distribution inside `Mixture`, `Truncated` or `Censored`."""
 
@@ -188,7 +174,6 @@ class NotAComponent(Mistake):
     help: ClassVar = "write `{form}`"
 
 
-@dataclass(frozen=True)
 class NotAWholeVector(Mistake):
     """A multivariate distribution for something other than a whole output with one index."""
 
@@ -200,7 +185,6 @@ class NotAWholeVector(Mistake):
     help: ClassVar = "observe the whole output, `y ~ {name}(...)`, or use `Normal` for numbers on their own"
 
 
-@dataclass(frozen=True)
 class CannotBound(Mistake):
     """A distribution that cannot be truncated or censored."""
 
@@ -213,7 +197,6 @@ class CannotBound(Mistake):
     help: ClassVar = "`{name}` takes one of {known}"
 
 
-@dataclass(frozen=True)
 class BadWeights(Mistake):
     """Weights of a mixture that do not fit its components."""
 
@@ -226,7 +209,6 @@ class BadWeights(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class BoundsOrder(Mistake):
     """A lower bound that is not below the upper one."""
 
@@ -239,7 +221,6 @@ class BoundsOrder(Mistake):
     help: ClassVar = "write the smaller number as `lower`"
 
 
-@dataclass(frozen=True)
 class OutsideConstraint(Mistake):
     """An initial value that breaks the constraint of its parameter."""
 
@@ -253,7 +234,6 @@ class OutsideConstraint(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class PriorElsewhere(Mistake):
     """A prior whose values are not those the parameter can have."""
 
@@ -268,7 +248,6 @@ class PriorElsewhere(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class BadMatrix(Mistake):
     """A covariance or factor with the wrong indices."""
 
@@ -282,7 +261,6 @@ class BadMatrix(Mistake):
     help: ClassVar = "declare a second index, such as `index q in 1..3`, and the matrix as `const S[p, q] = ...`"
 
 
-@dataclass(frozen=True)
 class BadType(Mistake):
     """A type with bounds it cannot have, or without the axis it needs."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class NotAPoint(Mistake):
     """`f(a)` where `a` is not a declared input."""
 
@@ -22,7 +20,6 @@ class NotAPoint(Mistake):
     help: ClassVar = "declare the other point, `input {argument}2 : {declared}`, and write `{latent}({argument}2)`"
 
 
-@dataclass(frozen=True)
 class WrongShape(Mistake):
     """`f(a)` where `a` has other columns than the latent's own argument."""
 
@@ -37,7 +34,6 @@ class WrongShape(Mistake):
     help: ClassVar = "declare `input {name} : {wanted}`"
 
 
-@dataclass(frozen=True)
 class NotALatent(Mistake):
     """`D(y, x)` or `integral(y, a, b)` where `y` is not a latent."""
 
@@ -52,7 +48,6 @@ class NotALatent(Mistake):
     help: ClassVar = "write `{example}` with the name of a latent{latents}; {remedy}"
 
 
-@dataclass(frozen=True)
 class NotADirection(Mistake):
     """`D(f, z)` where `f` is not a function of `z`."""
 
@@ -65,7 +60,6 @@ class NotADirection(Mistake):
     help: ClassVar = "write `{example}`"
 
 
-@dataclass(frozen=True)
 class WrongColumn(Mistake):
     """`D(f, x)` for an input of several columns, `D(f, x[9])` for one of three."""
 
@@ -78,7 +72,6 @@ class WrongColumn(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class TooRough(Mistake):
     """The derivative of a process that has none."""
 
@@ -93,7 +86,6 @@ class TooRough(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class LatentCycle(Mistake):
     """Latents that are functions of each other."""
 
@@ -105,7 +97,6 @@ class LatentCycle(Mistake):
     help: ClassVar = "start from an input: `latent f(x) ~ ...`, then `latent g(f) ~ ...`"
 
 
-@dataclass(frozen=True)
 class RowNotNormal(Mistake):
     """`row w ~ Gamma(1, 1)`."""
 
@@ -119,7 +110,6 @@ class RowNotNormal(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class InnerLayer(Mistake):
     """`f(a)` or `D(f, x)` of a latent over other latents or row variables."""
 
@@ -132,7 +122,6 @@ class InnerLayer(Mistake):
     help: ClassVar = "write `{latent}`; `f(a)` and `D(f, x)` are for latents over inputs"
 
 
-@dataclass(frozen=True)
 class TooManyReadings(Mistake):
     """More points and derivatives of one latent than can be held together."""
 
@@ -144,7 +133,6 @@ class TooManyReadings(Mistake):
     help: ClassVar = "put the points into rows of the data instead of columns, and observe `{latent}` once per row"
 
 
-@dataclass(frozen=True)
 class NotIntegrable(Mistake):
     """The integral of a latent whose covariances have none in closed form."""
 
@@ -157,7 +145,6 @@ class NotIntegrable(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class NotABound(Mistake):
     """`integral(f, a, s)` where `s` is neither an input nor a number."""
 
@@ -173,7 +160,6 @@ class NotABound(Mistake):
 # E380 to E383: latents over points that are the same in every row, and the points themselves.
 
 
-@dataclass(frozen=True)
 class PointsWithoutIndex(Mistake):
     """`latent f(node)` over a constant whose points no index numbers, or over several that do not go together."""
 
@@ -187,7 +173,6 @@ class PointsWithoutIndex(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class FieldInRow(Mistake):
     """A field where something with a value in the row is needed, or elsewhere than at its points."""
 
@@ -199,7 +184,6 @@ class FieldInRow(Mistake):
     help: ClassVar = "a field is read whole, `{name}`, or at one of its points, `{name}[1]`"
 
 
-@dataclass(frozen=True)
 class NoColumnsOfPoints(Mistake):
     """`RBF(1, on = node[1])` for a field."""
 
@@ -210,7 +194,6 @@ class NoColumnsOfPoints(Mistake):
     help: ClassVar = "leave `on` out; a length-scale for each column, `param ell : positive[2]`, tells them apart"
 
 
-@dataclass(frozen=True)
 class BadLattice(Mistake):
     """`lattice(...)` that describes no grid."""
 
@@ -224,7 +207,6 @@ class BadLattice(Mistake):
 # E390 to E396: indices that are columns of the data, `input site : label[s]`, and what is read at their levels.
 
 
-@dataclass(frozen=True)
 class LabelNotNumber(Mistake):
     """A column of levels where a number is needed."""
 
@@ -236,7 +218,6 @@ class LabelNotNumber(Mistake):
     help: ClassVar = "give each level its own value, `param a[{index}] : real`, and read that of the row: `a[{name}]`"
 
 
-@dataclass(frozen=True)
 class LevelNotSaid(Mistake):
     """`a` or `a[2]` of something that each level of a column has its own of."""
 
@@ -249,7 +230,6 @@ class LevelNotSaid(Mistake):
     help: ClassVar = "write `{example}`"
 
 
-@dataclass(frozen=True)
 class NotALabel(Mistake):
     """`a[x]` where `x` is an input, but no column of the levels of this index."""
 
@@ -264,7 +244,6 @@ class NotALabel(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class LabelInKernel(Mistake):
     """A kernel that takes the numbers of levels for places on a line."""
 
@@ -277,7 +256,6 @@ class LabelInKernel(Mistake):
     help: ClassVar = "let it see other inputs only, `on = x`, and multiply it by `Same(on = {name})` or a `Coregion`"
 
 
-@dataclass(frozen=True)
 class KernelByLevel(Mistake):
     """`latent f[s](x) ~ GP(0, tau[s]^2 * RBF(1))` where `s` is a column of the data."""
 
@@ -292,7 +270,6 @@ class KernelByLevel(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class PriorOfLevels(Mistake):
     """A prior with learnt parameters, of another form than Normal: its mode says nothing."""
 
@@ -306,7 +283,6 @@ class PriorOfLevels(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class SeveralLabels(Mistake):
     """`input site[p] : label[s]`."""
 
@@ -320,7 +296,6 @@ class SeveralLabels(Mistake):
 # E387 and E388: an index among the arguments of a latent, `latent f(x, d)`.
 
 
-@dataclass(frozen=True)
 class NotALevel(Mistake):
     """`latent f[d](x, d)`, or an index beside what it cannot stand beside."""
 
@@ -334,7 +309,6 @@ class NotALevel(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class TooManyLevels(Mistake):
     """`latent f(x, d)` with `index d in 1..1000`."""
 
@@ -353,7 +327,6 @@ class TooManyLevels(Mistake):
 # E376 to E379: layers written as one latent along an index, `latent h[l > 1](h[l - 1]) ~ ...`.
 
 
-@dataclass(frozen=True)
 class LayersNotCounted(Mistake):
     """`latent h[l > 1](...)` where nothing says how many layers there are."""
 
@@ -365,7 +338,6 @@ class LayersNotCounted(Mistake):
     help: ClassVar = "count them in one index, `index l in 1..3`, and write `latent {name}[l > 1]({name}[l - 1]) ~ ...`"
 
 
-@dataclass(frozen=True)
 class LayersMissing(Mistake):
     """`latent h[l > 1](h[l - 1])` without `latent h[1](x)`."""
 
@@ -377,7 +349,6 @@ class LayersMissing(Mistake):
     help: ClassVar = "add `latent {name}[{layer}](x) ~ GP(...)`, or widen a condition"
 
 
-@dataclass(frozen=True)
 class LayerNotNamed(Mistake):
     """`y ~ Normal(h, s)` where `h` has layers."""
 
@@ -389,7 +360,6 @@ class LayerNotNamed(Mistake):
     help: ClassVar = "write one of them by its number, `{name}[{count}]`"
 
 
-@dataclass(frozen=True)
 class ArgumentElement(Mistake):
     """`latent f(g[1])` where `g` has no layers."""
 

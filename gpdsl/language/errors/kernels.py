@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class NotAnArgument(Mistake):
     """`on` reads something that the latent is not a function of."""
 
@@ -22,7 +20,6 @@ class NotAnArgument(Mistake):
     help: ClassVar = "a kernel compares the arguments of its latent: select or transform those, or add `{name}` to them"
 
 
-@dataclass(frozen=True)
 class WrittenForOneColumn(Mistake):
     """A formula in `a` and `b` as numbers, for an input of several columns."""
 
@@ -37,7 +34,6 @@ class WrittenForOneColumn(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class NoInputsHere(Mistake):
     """`on` inside `Patch`."""
 
@@ -48,7 +44,6 @@ class NoInputsHere(Mistake):
     help: ClassVar = "leave `on` out here, or give it to `{kernel}` itself: it then says which columns hold the image"
 
 
-@dataclass(frozen=True)
 class OneColumnNeeded(Mistake):
     """`Coregion` and `ChangePoint` over several columns."""
 
@@ -61,7 +56,6 @@ class OneColumnNeeded(Mistake):
     help: ClassVar = "select it: `{example}`"
 
 
-@dataclass(frozen=True)
 class NotAPlainColumn(Mistake):
     """`Coregion` over a computed column."""
 
@@ -71,7 +65,6 @@ class NotAPlainColumn(Mistake):
     help: ClassVar = "declare `input task : count`, with values from 1, and write `on = task`"
 
 
-@dataclass(frozen=True)
 class BadImage(Mistake):
     """`image` and `patch` that are no sizes, or do not fit each other or the input."""
 
@@ -83,7 +76,6 @@ class BadImage(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class ArrayNeeded(Mistake):
     """A kernel parameter that is an array, given with other axes."""
 
@@ -98,7 +90,6 @@ class ArrayNeeded(Mistake):
     help: ClassVar = "for example `{example}`"
 
 
-@dataclass(frozen=True)
 class KernelPoints(Mistake):
     """A kernel by formula in three points."""
 
@@ -113,7 +104,6 @@ class KernelPoints(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class KernelLevels(Mistake):
     """A kernel by formula with one name in brackets, or three."""
 
@@ -125,7 +115,6 @@ class KernelLevels(Mistake):
     help: ClassVar = "write `kernel {name}[d, e](a, b; ...)`: `w[d]` is then that of `a`, and `w[e]` that of `b`"
 
 
-@dataclass(frozen=True)
 class LevelNotSeen(Mistake):
     """`smooth[d, e]` of a latent over no index, or over several."""
 
@@ -139,7 +128,6 @@ class LevelNotSeen(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class RepeatedName(Mistake):
     """`kernel k(a, a)`."""
 
@@ -150,7 +138,6 @@ class RepeatedName(Mistake):
     help: ClassVar = "give each point and parameter its own name"
 
 
-@dataclass(frozen=True)
 class VectorInDistance(Mistake):
     """One length-scale per column in a formula of the distance."""
 
@@ -167,7 +154,6 @@ class VectorInDistance(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class MustBePositional(Mistake):
     """`spiral(r = 2)`: a point of a kernel is no argument of its calls."""
 
@@ -180,7 +166,6 @@ class MustBePositional(Mistake):
     help: ClassVar = "write `{signature}`; to compare other columns, write `on = ...`"
 
 
-@dataclass(frozen=True)
 class BadSlice(Mistake):
     """`x[3..1]`, `x[1..9]` of three columns."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class TextTooLong(Mistake):
     """The whole text is too long."""
 
@@ -19,7 +17,6 @@ class TextTooLong(Mistake):
     help: ClassVar = "keep data in data files, not in the model"
 
 
-@dataclass(frozen=True)
 class LineTooLong(Mistake):
     """One line is too long."""
 
@@ -30,7 +27,6 @@ class LineTooLong(Mistake):
     help: ClassVar = "break the line inside a bracket"
 
 
-@dataclass(frozen=True)
 class TooDeep(Mistake):
     """Brackets or operators nested too deeply."""
 
@@ -41,7 +37,6 @@ class TooDeep(Mistake):
     help: ClassVar = "name parts of it with `let`; for many similar terms, declare an index and use `sum(q, ...)`"
 
 
-@dataclass(frozen=True)
 class TooManyStatements(Mistake):
     """Too many statements."""
 
@@ -52,7 +47,6 @@ class TooManyStatements(Mistake):
     help: ClassVar = "declare an index instead of many similar names: `index p in 1..4`, `latent f[p](x) ~ ...`"
 
 
-@dataclass(frozen=True)
 class SizeOutOfRange(Mistake):
     """An axis that is empty or too long, or not a whole number."""
 
@@ -64,7 +58,6 @@ class SizeOutOfRange(Mistake):
     help: ClassVar = "rows of data need no index: every quantity is understood per row"
 
 
-@dataclass(frozen=True)
 class TooManyElements(Mistake):
     """An array whose sizes multiply to too much."""
 
@@ -77,7 +70,6 @@ class TooManyElements(Mistake):
     help: ClassVar = "use fewer indices or smaller ones"
 
 
-@dataclass(frozen=True)
 class PowerTooLarge(Mistake):
     """A power of a power of a power."""
 
@@ -88,7 +80,6 @@ class PowerTooLarge(Mistake):
     help: ClassVar = "use `exp` for exponential growth, and parentheses if powers were stacked by accident"
 
 
-@dataclass(frozen=True)
 class NotFinite(Mistake):
     """A number with no finite value."""
 
@@ -99,7 +90,6 @@ class NotFinite(Mistake):
     help: ClassVar = "change it so that its value is finite: numbers reach from -1e308 to 1e308"
 
 
-@dataclass(frozen=True)
 class NameTooLong(Mistake):
     """A name too long to show."""
 
@@ -110,7 +100,6 @@ class NameTooLong(Mistake):
     help: ClassVar = "use a shorter name and say more in a comment"
 
 
-@dataclass(frozen=True)
 class TooManyTerms(Mistake):
     """A `let` that explodes once earlier ones are written out."""
 
@@ -122,7 +111,6 @@ class TooManyTerms(Mistake):
     help: ClassVar = "build it from fewer `let`s that use each other several times"
 
 
-@dataclass(frozen=True)
 class TooManyMistakes(Mistake):
     """The list of errors is cut."""
 
@@ -132,7 +120,6 @@ class TooManyMistakes(Mistake):
     help: ClassVar = "correct the ones above first"
 
 
-@dataclass(frozen=True)
 class TooManyCases(Mistake):
     """A `let` by too many cases."""
 
@@ -144,7 +131,6 @@ class TooManyCases(Mistake):
     help: ClassVar = "use conditions such as `{name}[p > 1]`, or read the numbers from a `const`"
 
 
-@dataclass(frozen=True)
 class TooManyKernels(Mistake):
     """A power of a power of kernels."""
 
@@ -155,7 +141,6 @@ class TooManyKernels(Mistake):
     help: ClassVar = "use smaller powers"
 
 
-@dataclass(frozen=True)
 class TooManyObservations(Mistake):
     """An output whose elements are observed by too many lines."""
 
@@ -170,7 +155,6 @@ class TooManyObservations(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class TooManyLayers(Mistake):
     """Latents stacked on latents too high."""
 
@@ -185,7 +169,6 @@ class TooManyLayers(Mistake):
 # E112 to E117 and E416: files that a model uses.
 
 
-@dataclass(frozen=True)
 class UseNowhere(Mistake):
     """A `use` in a text that is no file."""
 
@@ -195,7 +178,6 @@ class UseNowhere(Mistake):
     help: ClassVar = 'save the text as a file and load that, or name the folder: `gpdsl.compile(text, folder="models")`'
 
 
-@dataclass(frozen=True)
 class UseOutside(Mistake):
     """A path that leads out of the folder of the model, or is absolute."""
 
@@ -212,7 +194,6 @@ class UseOutside(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class UseUnread(Mistake):
     """A file that cannot be read."""
 
@@ -226,7 +207,6 @@ class UseUnread(Mistake):
     help: ClassVar = "{instead}"
 
 
-@dataclass(frozen=True)
 class UseCycle(Mistake):
     """Files that use each other in a circle."""
 
@@ -238,7 +218,6 @@ class UseCycle(Mistake):
     help: ClassVar = "remove one of these `use` lines; what several files need can stand in a file that all of them use"
 
 
-@dataclass(frozen=True)
 class NotADefinition(Mistake):
     """A statement of a used file that is no definition."""
 
@@ -249,7 +228,6 @@ class NotADefinition(Mistake):
     help: ClassVar = "move this line to {model}, or the definitions to a file of their own"
 
 
-@dataclass(frozen=True)
 class UsedTooMuch(Mistake):
     """Used files beyond a limit."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class UnknownName(Mistake):
     """A name the file does not declare."""
 
@@ -25,7 +23,6 @@ class UnknownName(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class DeclaredTwice(Mistake):
     """A second declaration of a name."""
 
@@ -37,7 +34,6 @@ class DeclaredTwice(Mistake):
     help: ClassVar = "rename or remove one of the two"
 
 
-@dataclass(frozen=True)
 class UsedBeforeDefined(Mistake):
     """A `let` that uses a later one, or itself."""
 
@@ -49,7 +45,6 @@ class UsedBeforeDefined(Mistake):
     help: ClassVar = "a `let` uses quantities above it, so none can depend on itself: move `let {name} = ...` up"
 
 
-@dataclass(frozen=True)
 class NeverObserved(Mistake):
     """An output without a `~`."""
 
@@ -60,7 +55,6 @@ class NeverObserved(Mistake):
     help: ClassVar = "add an observation such as `{name} ~ Normal(f, sigma)`, or remove the output"
 
 
-@dataclass(frozen=True)
 class NothingObserved(Mistake):
     """A model without observations."""
 
@@ -70,7 +64,6 @@ class NothingObserved(Mistake):
     help: ClassVar = "declare `output y : real` and add an observation such as `y ~ Normal(f, sigma)`"
 
 
-@dataclass(frozen=True)
 class ObservedTwice(Mistake):
     """Two observations of the same elements."""
 
@@ -82,7 +75,6 @@ class ObservedTwice(Mistake):
     help: ClassVar = "keep one of the two; several lines may observe different elements, `{name}[1] ~ ...`"
 
 
-@dataclass(frozen=True)
 class ShadowsBuiltin(Mistake):
     """A declaration with the name of a function, kernel or distribution."""
 
@@ -94,7 +86,6 @@ class ShadowsBuiltin(Mistake):
     help: ClassVar = "choose another name, such as `{name}_`"
 
 
-@dataclass(frozen=True)
 class NotAnIndex(Mistake):
     """A word in brackets of a declaration that is not an index."""
 
@@ -107,7 +98,6 @@ class NotAnIndex(Mistake):
     help: ClassVar = "{advice}"
 
 
-@dataclass(frozen=True)
 class UnknownFunction(Mistake):
     """A call of something that cannot be called."""
 
@@ -121,7 +111,6 @@ class UnknownFunction(Mistake):
     help: ClassVar = "if it is a program of yours, declare it: `external {example}`"
 
 
-@dataclass(frozen=True)
 class NotReadable(Mistake):
     """A name of the wrong sort for this place."""
 
@@ -135,7 +124,6 @@ class NotReadable(Mistake):
     help: ClassVar = "{advice}"
 
 
-@dataclass(frozen=True)
 class ArgumentNotInput(Mistake):
     """A latent over something that has no value in each row."""
 
@@ -154,7 +142,6 @@ class ArgumentNotInput(Mistake):
 # E370 to E379: sums, products of matrices, slices and conditions that do not say what they range over.
 
 
-@dataclass(frozen=True)
 class NothingToReduce(Mistake):
     """`sum(sigma)` of one number."""
 
@@ -167,7 +154,6 @@ class NothingToReduce(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class SeveralToReduce(Mistake):
     """`sum(w)` of a matrix."""
 
@@ -180,7 +166,6 @@ class SeveralToReduce(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class NothingShared(Mistake):
     """`a @ b` of quantities without a common axis."""
 
@@ -194,7 +179,6 @@ class NothingShared(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class SeveralShared(Mistake):
     """`a @ b` of quantities with several common axes."""
 
@@ -207,7 +191,6 @@ class SeveralShared(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class LatentEquality(Mistake):
     """`if f == 0`: an event of probability zero."""
 
@@ -218,7 +201,6 @@ class LatentEquality(Mistake):
     help: ClassVar = "compare with `<` or `>`, or compare inputs and constants"
 
 
-@dataclass(frozen=True)
 class SliceNotHere(Mistake):
     """`a[1..3]` left of `=`."""
 
@@ -231,7 +213,6 @@ class SliceNotHere(Mistake):
 # E1xx: text that does not have the form of a statement.
 
 
-@dataclass(frozen=True)
 class UnknownStatement(Mistake):
     """The first word of a line is none of the statements."""
 
@@ -245,7 +226,6 @@ class UnknownStatement(Mistake):
     help: ClassVar = "a line starts with one of {statements}, or is an observation such as `y ~ Normal(f, sigma)`"
 
 
-@dataclass(frozen=True)
 class Unexpected(Mistake):
     """A word or sign that cannot stand here."""
 
@@ -259,7 +239,6 @@ class Unexpected(Mistake):
     help: ClassVar = "the statement has the form `{form}`"
 
 
-@dataclass(frozen=True)
 class EndsEarly(Mistake):
     """The statement stops in the middle."""
 
@@ -272,7 +251,6 @@ class EndsEarly(Mistake):
     help: ClassVar = "the statement has the form `{form}`; only an open bracket continues it on the next line"
 
 
-@dataclass(frozen=True)
 class StrangeCharacter(Mistake):
     """A character with no meaning in the language."""
 
@@ -284,7 +262,6 @@ class StrangeCharacter(Mistake):
     help: ClassVar = "{advice}"
 
 
-@dataclass(frozen=True)
 class NeverClosed(Mistake):
     """An opening bracket without its partner."""
 
@@ -296,7 +273,6 @@ class NeverClosed(Mistake):
     help: ClassVar = "add the missing `{partner}`"
 
 
-@dataclass(frozen=True)
 class NeverOpened(Mistake):
     """A closing bracket without its partner."""
 
@@ -308,7 +284,6 @@ class NeverOpened(Mistake):
     help: ClassVar = "{advice}"
 
 
-@dataclass(frozen=True)
 class TextNeverClosed(Mistake):
     """A quotation mark without its partner on the same line."""
 
@@ -318,7 +293,6 @@ class TextNeverClosed(Mistake):
     help: ClassVar = 'add the missing `"` on the same line'
 
 
-@dataclass(frozen=True)
 class MissingKeyword(Mistake):
     """`g = f + 1` without `let`."""
 
@@ -333,7 +307,6 @@ class MissingKeyword(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class ReservedWord(Mistake):
     """A statement word used as a name."""
 
@@ -344,7 +317,6 @@ class ReservedWord(Mistake):
     help: ClassVar = "choose another name, such as `{name}_`"
 
 
-@dataclass(frozen=True)
 class PowerSign(Mistake):
     """`**` for a power."""
 
@@ -354,7 +326,6 @@ class PowerSign(Mistake):
     help: ClassVar = "for example `sigma^2`"
 
 
-@dataclass(frozen=True)
 class MissingTilde(Mistake):
     """`y Normal(f, s)` or `y = Normal(f, s)`."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpdsl.language import model as m
@@ -12,14 +11,12 @@ from gpdsl.language.checker.scope import evaluate
 from gpdsl.language.errors.base import Mistake
 
 
-@dataclass(frozen=True)
 class Caution(Mistake):
     """A mistake that does not keep a model from being fitted."""
 
     severity: ClassVar[str] = "warning"
 
 
-@dataclass(frozen=True)
 class Unused(Caution):
     """A name that nothing uses."""
 
@@ -31,7 +28,6 @@ class Unused(Caution):
     help: ClassVar = "remove it, or use it where it was meant to stand"
 
 
-@dataclass(frozen=True)
 class Unobserved(Caution):
     """A latent or parameter that data say nothing about."""
 
@@ -44,7 +40,6 @@ class Unobserved(Caution):
     help: ClassVar = "use it in an observation `y ~ ...`, or in a `let` that an observation reads"
 
 
-@dataclass(frozen=True)
 class OnlyProduct(Caution):
     """Two scales that always multiply each other."""
 
@@ -57,7 +52,6 @@ class OnlyProduct(Caution):
     help: ClassVar = "remove one, fix one (`param {second} : ... = 1 fixed`), or give one a prior"
 
 
-@dataclass(frozen=True)
 class OnlySum(Caution):
     """Two offsets that always stand in the same sum."""
 
@@ -70,7 +64,6 @@ class OnlySum(Caution):
     help: ClassVar = "remove one, fix one (`param {second} : ... = 0 fixed`), or give one a prior"
 
 
-@dataclass(frozen=True)
 class Absorbed(Caution):
     """A factor or offset of a latent that the latent's own variance or mean takes up."""
 
@@ -84,7 +77,6 @@ class Absorbed(Caution):
     help: ClassVar = "keep only one of them, or give one a prior"
 
 
-@dataclass(frozen=True)
 class NotKeptInside(Caution):
     """A latent where a distribution needs a positive number or a probability."""
 
@@ -98,7 +90,6 @@ class NotKeptInside(Caution):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class ScaleFarFromData(Caution):
     """A length-scale that has nothing to do with the spread of the input."""
 
@@ -113,7 +104,6 @@ class ScaleFarFromData(Caution):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class ImprobableStart(Caution):
     """An initial value that the prior hardly allows."""
 
@@ -128,7 +118,6 @@ class ImprobableStart(Caution):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class PriorOutside(Caution):
     """A prior with probability where the parameter cannot be."""
 
@@ -142,7 +131,6 @@ class PriorOutside(Caution):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class UnboundedPrior(Caution):
     """A prior whose density is infinite somewhere the parameter can go."""
 
