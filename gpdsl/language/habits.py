@@ -5,6 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+
+def _by_words(table: Mapping[str, str]) -> Mapping[str, str]:
+    """What is said of each word of several."""
+    return {word: said for words, said in table.items() for word in words.split()}
+
+
 _RBF = "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
 _MATERN = "its smoothness is part of the name: `Matern12(ell)`, `Matern32(ell)`, `Matern52(ell)`"
 _MATERN12 = "write `Matern12(ell)`"
@@ -31,6 +37,16 @@ KERNELS: Mapping[str, str] = {
             "periodic": "Periodic(ell, period)",
         }.items()
     },
+    **dict.fromkeys(("ar", "ar1"), _MATERN12),
+    **dict.fromkeys(("noise", "nugget", "iid"), "write `White`, or leave the noise to the distribution of the output"),
+    **dict.fromkeys(
+        ("brownian", "brownianmotion", "wiener", "randomwalk"),
+        "a formula of your own: `kernel walk(a, b) = (abs(a) + abs(b) - abs(a - b)) / 2`, used as `s2 * walk()`",
+    ),
+    **dict.fromkeys(
+        ("icm", "lmc", "coregionalize", "indexkernel"), "write `RBF(ell, on = x) * Coregion(W, kappa, on = task)`"
+    ),
+    **dict.fromkeys(("arcsin", "neuralnetwork"), "write `ArcCosine(order)`, the kernel of a wide layer of neurons"),
     "pc": _PC,
 }
 
@@ -56,9 +72,39 @@ DISTRIBUTIONS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("lkjcholesky", "lkj_corr_cholesky", "lkjcorr", "lkj_corr"), "write `LKJ(eta)`"),
     **dict.fromkeys(("multi_normal", "mvnormal", "mvn"), "write `MultivariateNormal(mean, covariance = S)`"),
+    **_by_words(
+        {
+            "gp": "declare `latent f(x) ~ GP(mean, kernel)`, and observe it: `y ~ Normal(f, sigma)`",
+            "double_exponential doubleexponential": "write `Laplace(mean, scale)`",
+            "truncatednormal truncated_normal truncnorm": "write `Truncated(Normal(mean, sd), lower = 0)`",
+            "censorednormal tobit": "write `Censored(Normal(mean, sd), lower = 0)`",
+            "zeroinflatedpoisson zero_inflated_poisson zip": "a share `p` of zeros more: write "
+            "`Mixture(p, Poisson(1e-9), Poisson(mean))`",
+            "zeroinflatednegativebinomial zero_inflated_negbinomial zinb": "a share `p` of zeros more: write "
+            "`Mixture(p, Poisson(1e-9), NegativeBinomial(mean, dispersion))`",
+            "geometric": "write `NegativeBinomial(mean, 1)`, whose mean is `(1 - p) / p`",
+            "neg_binomial": "write `NegativeBinomial(mean, dispersion)`; of Stan's two numbers, `mean = alpha / beta` "
+            "and `dispersion = alpha`",
+            "neg_binomial_2_log": "write `NegativeBinomial(exp(f), dispersion)`",
+            "binomial_logit": "write `Binomial(trials, logit = f)`",
+            "betabinomial beta_binomial": "odds that differ from row to row: write "
+            "`Binomial(trials, logit = f + tau * w)`, with `row w ~ Normal(0, 1)`",
+            "quasipoisson": "of counts that vary more than their mean: write `NegativeBinomial(mean, dispersion)`",
+            "logitnormal logit_normal logisticnormal": "write `logit(y) ~ Normal(f, sigma)`",
+            "loglogistic": "write `log(y) ~ Logistic(f, s)`",
+            "halflaplace": "write `Exponential(1 / scale)`",
+            "skewnormal skew_normal asymmetriclaplace generalizednormal exgaussian inversegaussian wald "
+            "inverse_gaussian generalizedgamma betaprime multinomial hurdlepoisson generalizedpoisson tweedie discreteuniform": (
+                "not in the table, and none of it is the same: give its log density, `density name(y | m, s) = ...`"
+            ),
+        }
+    ),
 }
 
 _OTHERS = {
+    "Normal": {"weight weights w": "sd = sigma / sqrt(weight)"},
+    "Poisson": {"log log_rate log_lambda eta": "mean = exp(f)"},
+    "Poisson NegativeBinomial": {"exposure e": "mean = exposure * exp(f)", "offset": "mean = exp(f + offset)"},
     "Normal HalfNormal LogNormal": {
         "variance var sigma2": "sd = sqrt(variance)",
         "precision tau": "sd = 1 / sqrt(precision)",
@@ -87,7 +133,30 @@ TYPES: Mapping[str, str] = {
 }
 """Types of other tools, by those that columns have here."""
 
+_OTHER_ROWS = (
+    "a statement holds for one row and reads no other: what is of another row, such as the value before, is a column "
+    "of the data, `input before : real`; a sum along an input is `integral(f, a, b)`"
+)
 WORDS: Mapping[str, str] = {
+    **_by_words(
+        {
+            "inv_logit invlogit inverse_logit ilogit logistic expit": "write `sigmoid(f)`",
+            "normcdf normal_cdf std_normal_cdf pnorm ncdf": "write `Phi(f)`",
+            "square": "write `f^2`",
+            "ln": "write `log(f)`",
+            "gamma": "write `exp(lgamma(f))`",
+            "relu": "write `max(f, 0)`",
+            "sign sgn signum": "write `if f > 0 then 1 else -1`",
+            "clip clamp": "write `min(max(f, 0), 1)`",
+            "where ifelse if_else cond switch": "write `if x > 0 then f else 1`",
+            "step heaviside indicator int_step": "write `if x > 0 then 1 else 0`",
+            "diff grad gradient deriv derivative": "the derivative of a latent is `D(f, x)`",
+            "cumsum cumulative_sum lag shift lead": _OTHER_ROWS,
+            "zero zeromean constantmean linearmean constant_mean": (
+                "a mean is an expression: `GP(0, ...)`, `GP(m, ...)`, `GP(m + slope * x, ...)`, with `param m : real`"
+            ),
+        }
+    ),
     "softmax": "write `y ~ Categorical(logits = f)`, with `latent f[c](x) ~ ...` for an output of `label[c]`",
     **dict.fromkeys(
         ("inf", "infinity"), "numbers are finite: leave the prior out, or take one without bounds, `HalfNormal(1)`"
@@ -106,9 +175,12 @@ WORDS: Mapping[str, str] = {
 }
 """Functions, constants, statements and arguments."""
 
+SUBSCRIPT_OF_A_ROW = "write `{name}` alone: " + _OTHER_ROWS
+
 SIGNS: Mapping[str, str] = {
     "//": "a comment starts with `#`",
     "+=": "log densities are not added up: observe an output, `y ~ Normal(f, sigma)`",
+    "T[": "write `Truncated(Normal(f, sigma), lower = 0)`",
     "|": "effects of groups are `param a[s] : real ~ Normal(0, tau)`, read as `a[site]` with `input site : label[s]`",
 }
 """Two characters, or one, at which a statement is not read."""
@@ -252,6 +324,17 @@ STANDARDISE = "write `standardise = true`, `standardise = false` or `standardise
 def standardise_habit(before: str) -> str:
     """What to write instead of a value of `standardise` that a statement is not read at; empty of any other place."""
     return STANDARDISE if _STANDARDISED.fullmatch(before) else ""
+
+
+LEVELS = (
+    "words of a label are not compared in a model: what differs from level to level has its index, "
+    "`param b[s] : real`, read as `b[site]` with `input site : label[s]`"
+)
+CONDITION = "let g = if x > 0 then f else 1"
+KERNEL_BY_NAME = (
+    "kernels of the table are written where they are used, `latent f(x) ~ GP(0, RBF(ell) + White())`; a formula has "
+    "its arguments, `kernel k(r; ell) = exp(-r/ell)`"
+)
 
 
 def word_habit(word: str) -> str:

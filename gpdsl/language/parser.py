@@ -13,7 +13,18 @@ from lark.lexer import PatternStr
 from gpdsl.language.errors import names as wrong
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooManyStatements
-from gpdsl.language.habits import BLOCK, BLOCKS, FORMS, KERNELS as HABITS, SIGNS, standardise_habit, word_habit
+from gpdsl.language.habits import (
+    BLOCK,
+    BLOCKS,
+    CONDITION,
+    FORMS,
+    KERNEL_BY_NAME,
+    KERNELS as HABITS,
+    LEVELS,
+    SIGNS,
+    standardise_habit,
+    word_habit,
+)
 from gpdsl.language.syntax import Statement, SyntaxTree
 from gpdsl.language.transform import ToSyntax
 from gpdsl.language.vocabulary import (
@@ -151,7 +162,7 @@ _OPERATORS = frozenset("+-*/^")
 _FORMS = dict(FORMS) | dict(STATEMENTS) | {"external likelihood": "external likelihood g(y: real | a: real[4])"}
 _ADVICE = {
     ";": "end the statement by starting a new line",
-    "'": 'write texts with double quotation marks, "like this"',
+    "'": 'write texts with double quotation marks, "like this"; a derivative is `D(f, x)`',
     "−": "this is a typographic minus; write `-`",
     "×": "write `*` for a product",
     "·": "write `*` for a product",
@@ -172,6 +183,8 @@ _DECLARED = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*:[ \t]*([^\W\d]\w*)")
 _SEVERAL = re.compile(r"\s*(param|input|output)\s+(\w+)\s*,")
 """A statement that declares a second name, up to the comma."""
 
+_SIZED = re.compile(r"\s*(param|input|output)\s+(\w+)\s*\[\s*$")
+"""A declaration up to the bracket of a size behind the name."""
 _LONGEST = 40
 
 
@@ -233,8 +246,8 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         return wrong.PowerSign(Span(line, token.column - 1, line, token.column + 1))
     if token == "then" and "comparison" in expected:
         form = "if f > 0 then 1 else 2"
-    if token == "if" and "comparison" not in expected:
-        form = "let g = if f > 0 then f else 1"
+    if token in ("if", "<", ">", "<=", ">=", "==", "!=") and "comparison" not in expected:
+        form = "param sigma : real(lower = 0)" if piece.text.lstrip().startswith("param ") else CONDITION
     if token == "~" and piece.text.lstrip().startswith("param "):
         form = "param a : real ~ Normal(0, 1)"
     span = Span(line, token.column, line, token.column + len(token))
@@ -248,7 +261,15 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         habit = f"declare one name a line: `{kind} {name} : ...`, and each of the others on a line of its own"
         return wrong.Unexpected(span, ",", expected, form, habit)
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
-    habit = standardise_habit(piece.text[: token.start_pos]) or _sign_habit(piece.text, token.start_pos)
+    before = piece.text[: token.start_pos]
+    habit = standardise_habit(before) or _sign_habit(piece.text, token.start_pos)
+    sized = _SIZED.match(before)
+    if sized:
+        habit = f"a size stands in the type: `{sized[1]} {sized[2]} : real[{shown}]`; in the name stands an index"
+    elif shown.startswith('"') and before.rstrip().endswith(("==", "!=")):
+        habit = habit or LEVELS
+    elif token == "=" and before.startswith("kernel "):
+        habit = KERNEL_BY_NAME
     return wrong.Unexpected(span, shown, expected, form, habit)
 
 

@@ -86,6 +86,28 @@ SNIPPETS = {
     "loop": TEXT + "for i in 1:N\n",
     "condition_of_python": TEXT.replace("y ~", "let g = f if x > 0 else 1\ny ~"),
     "module_of_python": TEXT.replace("y ~", "let g = np.exp(f)\ny ~"),
+    "zero_mean": TEXT.replace("GP(0", "GP(Zero()"),
+    "kernel_as_a_mean": TEXT.replace("GP(0", "GP(Constant(2)"),
+    "weights": TEXT.replace("{law}", "Normal(f, sigma, weight = x)"),
+    "exposure": TEXT.replace("output y : real", "output y : count").replace("{law}", "Poisson(exp(f), exposure = s2)"),
+    "row_before": TEXT.replace("{law}", "Normal(f + y[t - 1], sigma)"),
+    "level_of_what_has_no_axis": "index s in 1..S\ninput site : label[s]\n"
+    + TEXT.replace("{law}", "Normal(f[site], 1)"),
+    "inverse_link": TEXT.replace("{law}", "Normal(inv_logit(f), sigma)"),
+    "square": TEXT.replace("{law}", "Normal(square(f), sigma)"),
+    "sign": TEXT.replace("{law}", "Normal(sign(f), sigma)"),
+    "derivative": TEXT.replace("{law}", "Normal(diff(f, x), sigma)"),
+    "prime": TEXT.replace("{law}", "Normal(f'(x), sigma)"),
+    "second_derivative": TEXT.replace("{law}", "Normal(D(D(f, x), x), sigma)"),
+    "sum_of_rows": TEXT.replace("{law}", "Normal(cumsum(f), sigma)"),
+    "stan_truncation": TEXT.replace("{law}", "Normal(f, sigma) T[0, ]"),
+    "stan_bound": TEXT.replace("ell : positive{prior}", "ell : real<lower=0>"),
+    "level_in_words": TEXT.replace("{law}", 'Normal(if x == "north" then f else 1, sigma)'),
+    "cases_in_brackets": TEXT.replace("{law}", "Normal(where(x > 0, f, 1), sigma)"),
+    "cases_by_signs": TEXT.replace("y ~", "let g = x > 0 ? f : 1\ny ~"),
+    "kernel_by_a_name": TEXT + "kernel K = RBF(1) + White()\n",
+    "size_in_the_name": TEXT.replace("param s2 : positive", "param s2[3] : positive"),
+    "size_of_a_label": TEXT.replace("output y : real", "output y : label[3]"),
     "log_link": TEXT.replace("output y : real", "output y : count").replace("{law}", "Poisson(log = f)"),
 }
 """What is written in other tools: a model with one habit each, whose message is kept beside its name."""
@@ -99,8 +121,10 @@ def test_snippets_of_other_tools(name: str) -> None:
     assert_golden(f"habits/{name}.txt", f"{text}\n{caught.value}")
 
 
-@pytest.mark.parametrize("word", [*habits.KERNELS, *habits.DISTRIBUTIONS])
-def test_each_word_has_its_message(word: str) -> None:
+@pytest.mark.parametrize(
+    "word", {remedy: word for word, remedy in [*habits.KERNELS.items(), *habits.DISTRIBUTIONS.items()]}.values()
+)
+def test_each_remedy_has_its_message(word: str) -> None:
     kernel = {"kernel": word} if word in habits.KERNELS else {"kernel": "RBF"}
     law = "Normal(f, sigma)" if word in habits.KERNELS else f"{word}(f, sigma)"
     with pytest.raises(gpdsl.ModelError) as caught:
@@ -149,7 +173,8 @@ def test_what_a_habit_says_to_write_is_of_the_language() -> None:
         for remedy in table.values():
             named = [part.split("(")[0] for part in remedy.split("`")[1::2]]
             assert "prior out" in remedy or any(
-                each in known or each.startswith(("param", "s2", "alpha^2")) for each in named
+                each in known or each.startswith(("param", "s2", "alpha^2", "density", "kernel", "latent", "log"))
+                for each in named
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpdsl.language import model as m, syntax
@@ -13,6 +13,7 @@ from gpdsl.language.errors.functionals import NotALabel
 from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.limits import SizeOutOfRange, TooManyElements
 from gpdsl.language.errors.names import NotAnIndex, SliceNotHere
+from gpdsl.language.habits import SUBSCRIPT_OF_A_ROW
 from gpdsl.language.syntax import Identifier, Literal, Size
 from gpdsl.language.vocabulary import MAX_AXIS, MAX_ELEMENTS, Span, closest
 
@@ -134,6 +135,18 @@ def _axis(scope: Scope, subscript: m.Subscript) -> m.Axis | None:
             return None
 
 
+def _of_one_number(scope: Scope, name: str, written: Sequence[syntax.Subscript]) -> str:
+    """What to do about subscripts of a name without axes: to declare the axis, or to leave out the number of a row."""
+    value = written[0].value
+    word = value.identifier.text if isinstance(value, syntax.Name) else ""
+    axis = scope.inputs[word].label if word in scope.inputs else None
+    index = word if word in scope.indices else str(axis.name) if axis else ""
+    if index:
+        return f"give `{name}` that axis where it is declared, `{name}[{index}]`, or leave out the subscript"
+    rows = scope.sorts.get(name) in ("input", "output", "latent", "row")
+    return SUBSCRIPT_OF_A_ROW.format(name=name) if rows else ""
+
+
 def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[m.Axis, ...]) -> list[m.Subscript]:
     written = name.subscripts or ()
     named = len(axes)
@@ -151,6 +164,8 @@ def _explicit(scope: Scope, place: Place, name: syntax.Name, axes: tuple[m.Axis,
             habit = (
                 f"write one subscript per axis, or none for all; of a plain size, as in {declared}, it may be left out"
             )
+        elif not axes:
+            habit = _of_one_number(scope, text, written)
         scope.problems.fail(wrong.SubscriptCount(span, text, expected, len(written), habit))
     chosen = []
     for subscript, axis in zip(written, axes, strict=False):

@@ -95,7 +95,7 @@ _FORMULAS = {
     "kernel": "a kernel stands in the second argument of `GP(mean, kernel)`",
 }
 _REMEDIES = {
-    "kernel": "kernels stand in the second argument of `GP(mean, kernel)`",
+    "kernel": "kernels stand in the second argument of `GP(mean, kernel)`; a mean is an expression, `m + slope * x`",
     "distribution": "distributions stand right of `~`",
     "process": "a Gaussian process is declared by `latent f(x) ~ GP(mean, kernel)`",
     "function": "call it with an argument, such as `exp(f)`",

@@ -334,9 +334,12 @@ def _subject(
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
                 scope.problems.fail(functionals.NotALatent(formula.span, what, _known(scope), does, example, remedy))
-    return scope.problems.fail(
-        functionals.NotALatent(formula.span, "an expression", _known(scope), does, example, remedy)
+    what = (
+        "a derivative; there are no second ones"
+        if isinstance(formula, syntax.Call) and formula.function.text == DERIVATIVE
+        else "an expression"
     )
+    return scope.problems.fail(functionals.NotALatent(formula.span, what, _known(scope), does, example, remedy))
 
 
 def _known(scope: Scope) -> str:

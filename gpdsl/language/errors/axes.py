@@ -252,7 +252,7 @@ class LabelNeedsIndex(Mistake):
     code: ClassVar = "E229"
     message: ClassVar = "`{kind}` needs the index of its levels"
     label: ClassVar = "expected `{kind}[c]` with a declared index"
-    help: ClassVar = "declare `index c in {{4, 7, 9}}` and write `{word} {name} : {kind}[c]`"
+    help: ClassVar = "declare `index c in 1..C`, as many as the data have, and write `{word} {name} : {kind}[c]`"
 
 
 class SeveralAxes(Mistake):
