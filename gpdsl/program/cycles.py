@@ -174,34 +174,13 @@ def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], mos
     known = np.vander((x - middle) / span, 2)
 
     def waves(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, "F N waves"]:
-        each = frequencies[:, None, None] * np.arange(1, harmonics + 1)
-        angles, told = 2 * np.pi * each * (x - middle)[:, None], each <= fastest
-        return np.concatenate([np.cos(angles) * told, np.sin(angles) * told], axis=-1)
+        return _waves(x - middle, frequencies, harmonics, fastest)
 
     def evidence(frequencies: np.ndarray, harmonics: int) -> Float[np.ndarray, " F"]:
-        """In nats, with the best noise of each output: higher harmonics have less weight, trends come and go."""
         if len(frequencies) > PART:
             some = np.split(frequencies, range(PART, len(frequencies), PART))
             return np.concatenate([evidence(each, harmonics) for each in some])
-        q, _ = np.linalg.qr(known[:, known.any(axis=0)])
-        phi, left, free = waves(frequencies, harmonics), y - q @ (q.T @ y), len(x) - q.shape[1]
-        phi = phi - q @ (q.T @ phi)
-        u, sizes, _ = np.linalg.svd(trend - q @ (q.T @ trend), full_matrices=False)
-        found = np.full(len(frequencies), -np.inf)
-        for variance in TRENDS:
-            grown = 1.0 + variance * sizes**2
-            taken = u * (1.0 - grown**-0.5)
-            white, rest = phi - taken @ (u.T @ phi), left - taken @ (u.T @ left)
-            gram, both = np.swapaxes(white, 1, 2) @ white, np.swapaxes(white, 1, 2) @ rest
-            for ratio in RATIOS:
-                root = np.sqrt(ratio) / np.tile(np.arange(1, harmonics + 1), 2)
-                matrix = np.eye(len(root)) + root[:, None] * gram * root
-                told = root[:, None] * both
-                over = np.sum(rest**2, axis=0) - np.sum(told * np.linalg.solve(matrix, told), axis=1)
-                size = np.linalg.slogdet(matrix)[1] + np.sum(np.log(grown))
-                nats = -0.5 * np.sum(free * np.log(np.maximum(over, free * CONSTANT)) + size[:, None], axis=1)
-                found = np.maximum(found, nats)
-        return found
+        return _evidence(waves(frequencies, harmonics), y, known[:, known.any(axis=0)], trend)
 
     def search(harmonics: int) -> float:
         nonlocal known
@@ -213,3 +192,44 @@ def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], mos
         return float(best)
 
     return search
+
+
+def _waves(
+    x: Float[np.ndarray, " N"], frequencies: Float[np.ndarray, " F"], harmonics: int, fastest: float
+) -> Float[np.ndarray, "F N waves"]:
+    """Cosines of all harmonics, then their sines; nothing of those that are too fast."""
+    each = frequencies[:, None, None] * np.arange(1, harmonics + 1)
+    angles, told = 2 * np.pi * each * x[:, None], each <= fastest
+    return np.concatenate([np.cos(angles) * told, np.sin(angles) * told], axis=-1)
+
+
+def _evidence(
+    phi: Float[np.ndarray, "F N waves"],
+    y: Float[np.ndarray, "N columns"],
+    known: Float[np.ndarray, "N found"],
+    trend: Float[np.ndarray, "N halves"],
+) -> Float[np.ndarray, " F"]:
+    """In nats, with the best noise of each output: higher harmonics have less weight, trends come and go.
+
+    The log density of y outside of what is known, up to a constant, for C = I + v T T' + r Phi D Phi' in units of the
+    noise, D = diag(1 / k^2) for harmonic k: -(n/2) log y' C^-1 y - log |C| / 2, at the best v and r.
+    """
+    q, _ = np.linalg.qr(known)
+    left, free, harmonics = y - q @ (q.T @ y), len(y) - q.shape[1], phi.shape[-1] // 2
+    phi = phi - q @ (q.T @ phi)
+    u, sizes, _ = np.linalg.svd(trend - q @ (q.T @ trend), full_matrices=False)
+    found = np.full(len(phi), -np.inf)
+    for variance in TRENDS:
+        grown = 1.0 + variance * sizes**2
+        taken = u * (1.0 - grown**-0.5)
+        white, rest = phi - taken @ (u.T @ phi), left - taken @ (u.T @ left)
+        gram, both = np.swapaxes(white, 1, 2) @ white, np.swapaxes(white, 1, 2) @ rest
+        for ratio in RATIOS:
+            root = np.sqrt(ratio) / np.tile(np.arange(1, harmonics + 1), 2)
+            matrix = np.eye(len(root)) + root[:, None] * gram * root
+            told = root[:, None] * both
+            over = np.sum(rest**2, axis=0) - np.sum(told * np.linalg.solve(matrix, told), axis=1)
+            size = np.linalg.slogdet(matrix)[1] + np.sum(np.log(grown))
+            nats = -0.5 * np.sum(free * np.log(np.maximum(over, free * CONSTANT)) + size[:, None], axis=1)
+            found = np.maximum(found, nats)
+    return found

@@ -13,14 +13,15 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.expectation_propagation import engine, visits, visits as sums
-from gpdsl.inference.expectation_propagation.sites import evidence, fixed_point
-from gpdsl.inference.natural.profiled import setting_of
+from gpdsl.inference.expectation_propagation import engine, sites as ep_sites, visits, visits as sums
+from gpdsl.inference.expectation_propagation.sites import Swept, evidence, fixed_point
+from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.natural.tied import Posterior, no_sites, posterior_of
 from gpdsl.inference.posteriors.features import Covariances
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
+from gpdsl.program.program import take_rows
 
 TEXT = """
 input x : real[2]
@@ -132,6 +133,24 @@ def test_an_interruption_keeps_the_last_chunk() -> None:
     assert fit.interrupted and np.isfinite(fit.elbo) and len(steps) == 2
 
 
+def test_without_sites_rows_have_their_own_evidence_and_all_are_far_from_rest(caught: Callable[..., Any]) -> None:
+    """Seven rows in blocks of three: log Phi(+-m / sqrt(1 + s2)) each, in which no cavity is lost."""
+    data = classes(6, 7)
+    problem = caught(gpdsl.compile(TEXT.format(link="probit")), data, inducing=4, batch=3)
+    tilted, point = engine.tilted_of(problem), outer_point(problem, problem.parameters, problem.inducing)
+    nothing = Sites(*(jnp.zeros((7, 1)) for _ in range(2)))
+
+    def evidence_at(point: Any) -> Any:
+        (here,) = visits.groups_at(problem, point, problem.inducing, take_rows(problem.rows, slice(0, 1)))
+        state = visits.State(point, None, nothing, [no_sites(1, here.factor)], point["inducing"])
+        return visits.evidence_of(problem, tilted, state, problem.rows, problem.inducing)
+
+    value, stuck, unsettled = jit(evidence_at)(point)
+    signs = np.where(data["y"] == 1, 1.0, -1.0)
+    assert value == pytest.approx(np.sum(stats.norm.logcdf(signs * 0.3 / np.sqrt(1 + 4))), rel=1e-9)
+    assert (stuck, unsettled) == (0, 7)
+
+
 def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:
     problem = caught(gpdsl.compile(TEXT.format(link="probit")), classes(6, 100), inducing=8, batch=20)
     from gpdsl.inference.expectation_propagation.objective import EpMinibatch
@@ -139,6 +158,28 @@ def test_a_row_keeps_two_numbers(caught: Callable[..., Any]) -> None:
     state = EpMinibatch(problem, engine.tilted_of(problem)).at
     assert state.sites.linear.size + state.sites.precision.size == 2 * 100
     assert all(100 not in leaf.shape for leaf in jax.tree.leaves((state.tied, state.point, state.memory)))
+
+
+@pytest.mark.parametrize(
+    ("ends", "most", "expected"), [(0.5, 4, (0.5, 0.3, 4)), (2.0, 9, (1.0, 0.6, 3)), (-1.0, 9, (0.0, 0.5, 1))]
+)
+def test_steps_after_which_a_cavity_is_none_are_taken_back_and_count(
+    ends: float, most: int, expected: tuple[float, float, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first trial is the start, 0, and a full step leads to 1; beyond `ends` no cavity is a distribution, and
+    below 0 there is no evidence. A step that comes closer is 1.2 times as long, and of another 0.6."""
+
+    def sweep(tilted: Any, visit: Any, trial: Sites) -> Swept:
+        at = trial.linear[0, 0]
+        target = Sites(jnp.ones((1, 1)), jnp.zeros((1, 1)))
+        return Swept(jnp.where(ends > 0, at, jnp.nan), target, jnp.zeros(()), jnp.where(at > ends, 1.0, 0.0))
+
+    for name, fake in (("visit_all", None), ("units_of", None), ("sweep", sweep)):
+        monkeypatch.setattr(ep_sites, name, fake or (lambda *_: None))
+    monkeypatch.setattr(ep_sites, "relative_change", lambda swept, trial, units: 1.0 - trial.linear[0, 0])
+    nothing: Any = None
+    found = fixed_point(nothing, nothing, Sites(*(jnp.zeros((1, 1)) for _ in range(2))), 1e-9, most)
+    assert (float(found.sites.linear[0, 0]), float(found.step), int(found.sweeps)) == pytest.approx(expected)
 
 
 def dense_rbf(a: np.ndarray, b: np.ndarray, ell: float) -> np.ndarray:

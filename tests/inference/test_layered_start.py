@@ -6,7 +6,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -515,3 +515,29 @@ def test_layers_go_on_from_one_in_few_short_steps_and_stay_where_that_loses(
     assert jitter == (1e-6 if told else 1e-8)
     assert choice.reasons == ({"inducing": told} if told else {})
     assert kept[0][0].reasons["inducing"] and kept[0][1] == "so far"
+
+
+@pytest.mark.parametrize(("rows", "given"), [(60, {}), (150, {}), (60, {"importance": 3}), (3000, {"batch": 400})])
+def test_a_step_has_as_many_passes_as_are_about_a_thousand(
+    rows: int, given: dict[str, int], rng: np.random.Generator
+) -> None:
+    """Of all its rows and their weighed replicas; one of a row at least, and ten at most."""
+    x = rng.normal(size=9)
+    program, _, options = prepare(gpdsl.compile(LAYERS), {"v": rng.normal(size=(9, 3)), "x": x, "y": x}, {}, {})
+    choice = planning._decide(program, rows, replace(options, optimizer="adam", **given))  # type: ignore[arg-type]
+    more = given.get("batch", rows) * given.get("importance", 1)
+    assert choice.samples == 1 or choice.samples * more <= planning.PASSES
+    assert choice.samples == planning.MOST_PASSES or (choice.samples + 1) * more > planning.PASSES
+
+
+@pytest.mark.parametrize("rows", [600, 900])
+def test_a_search_that_sees_all_rows_has_as_many_steps_as_its_work_is_worth(
+    rows: int, rng: np.random.Generator
+) -> None:
+    """Two passes of a row in each, for pairs of opposite samples, with products of 256 inducing points."""
+    x = rng.normal(size=9)
+    program, _, options = prepare(gpdsl.compile(LAYERS), {"v": rng.normal(size=(9, 3)), "x": x, "y": x}, {}, {})
+    choice = planning._decide(program, rows, options)
+    work = 2 * rows * 256**2
+    assert (choice.samples, choice.optimizer) == (2, "natural")
+    assert choice.steps * work <= planning.WORK < (choice.steps + 1) * work

@@ -12,6 +12,8 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.opaque.evaluations import Judged, Trust
+from gpdsl.inference.opaque.simulated import LADDER, Rounds
+from gpdsl.inference.opaque.simulator import Place
 from gpdsl.inference.plan.options import Options
 from gpdsl.program.parameters import bijector
 from gpdsl.results.summary import WorseThanStart, verify_progress
@@ -154,3 +156,33 @@ def test_an_end_below_the_start_is_told_by_more_than_errors_explain() -> None:
         fit(-10.0, -12.0, 0.0, options=Options(engine="mcmc")),
     ):
         assert verify_progress(fine) is fine
+
+
+@pytest.mark.parametrize(("reach", "part"), [(2.0, 0.5), (0.45, 0.25), (0.06, 0.03125), (0.0, 0.0)])
+def test_a_part_of_the_way_to_other_hyperparameters_is_the_longest_half_that_is_trusted(
+    reach: float, part: float
+) -> None:
+    """q, which is at 10 times the parameter here, is the best one there; where no part is trusted q alone moves."""
+    here = Place({"s": 2.0}, None, 20.0)  # type: ignore[arg-type]
+    simulator = SimpleNamespace(
+        profiled=lambda at, *rest: (0.0, at, (10.0 * at["s"], rest[-1])), place=lambda _, sites: sites[0]
+    )
+    search: Any = SimpleNamespace(here=here, simulator=simulator, normals=lambda: None)
+    search.trust = SimpleNamespace(covers=lambda a, b: abs(a - b) <= 10.0 * reach and b != 20.0)
+    search.shortened = lambda point, sites: (Place(point, sites, sites[0]), False)
+    found = Rounds.profiled_part(search, None, {"s": 3.0})  # type: ignore[arg-type]
+    assert found.point["s"] == pytest.approx(2.0 + part)
+    assert found.sites == (pytest.approx(20.0 + 10.0 * part), LADDER[0] if part else LADDER[-1])
+    assert found.q == pytest.approx(20.0 + 10.0 * part)
+
+
+@pytest.mark.parametrize(("share", "reach", "part"), [(1.0, 9.0, 1.0), (1.0, 0.3, 0.25), (0.6, 0.5, 0.3)])
+def test_a_way_is_halved_until_the_trust_region_covers_it(share: float, reach: float, part: float) -> None:
+    """From the best place, in hyperparameters and sites alike."""
+    search: Any = SimpleNamespace(best=Place({"s": 1.0}, 5.0, 6.0))  # type: ignore[arg-type]
+    search.blend = lambda a, b, share: a + share * (b - a)
+    search.simulator = SimpleNamespace(place=lambda at, sites: at["s"] + sites)
+    search.trust = SimpleNamespace(covers=lambda a, b: abs(a - b) <= 3.0 * reach)
+    found, whole = Rounds.shortened(search, {"s": 2.0}, 7.0, share)  # type: ignore[arg-type]
+    assert (found.point["s"], found.sites, found.q) == pytest.approx((1.0 + part, 5.0 + 2.0 * part, 6.0 + 3.0 * part))
+    assert whole == (part == 1.0)

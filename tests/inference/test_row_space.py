@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from gpdsl.inference.natural import profiled
 from gpdsl.inference.natural.lapack import RowPosterior, _inverse, row_posterior
 from gpdsl.inference.natural.profiled import _place, outer_point, profiled_bound, setting_of
 from gpdsl.inference.natural.refine import Progress, refine
-from gpdsl.inference.natural.row_space import Ascent, in_row_space
+from gpdsl.inference.natural.row_space import Ascent, RowSpace, _Found, in_row_space
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.problem import Problem
 from gpdsl.program.cache import jit
@@ -140,6 +141,35 @@ def test_bound_and_gradient_are_those_of_automatic_differentiation(text: str, rn
     assert float(again) == pytest.approx(float(found), abs=1e-10)
     for name, each in gradient["parameters"].items():
         np.testing.assert_allclose(each, exact["parameters"][name], rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_slopes_in_the_prior_are_those_of_the_divergence(rng: np.random.Generator) -> None:
+    """Of q at fixed moments of the values: in the mean, and in the logarithms of scale and length-scale."""
+    x, precision, linear = rng.normal(size=(4, 2)), rng.gamma(1.0, 1.0, 4), rng.normal(size=4)
+    problem = problem_of(BINARY, {"x": x, "y": np.arange(4) % 2}, posterior="full")
+    point, distances = outer_point(problem, problem.parameters, problem.inducing), np.sum((x[:, None] - x) ** 2, -1)
+
+    def prior(ell: float) -> np.ndarray:
+        return np.exp(-0.5 * distances / ell**2) + problem.jitter * np.eye(4)
+
+    q = row_posterior(prior(0.8), precision, linear)
+    assert q is not None
+    known = _Found([[q]])
+    given = problem.rows, problem.inducing, jnp.asarray(problem.jitter)
+    own = partial(RowSpace(problem, _place).gradient, normals=None)
+    found = jit(own)(point, given, moments=known.moments, slopes=known.slopes)["parameters"]
+    covariance = np.linalg.inv(np.linalg.inv(prior(0.8)) + np.diag(precision))
+
+    def lost(m: float, s2: float, ell: float) -> float:
+        """The divergence, up to a constant, of values of mean 0.3 + sqrt(2) * mean and covariance 2 * covariance."""
+        c, off = s2 * prior(ell), 0.3 - m + np.sqrt(2.0) * covariance @ linear
+        inverse = np.linalg.inv(c)
+        return 0.5 * float(off @ inverse @ off + 2.0 * np.trace(inverse @ covariance) + np.linalg.slogdet(c)[1])
+
+    h = 1e-5
+    assert found["m"] == pytest.approx((lost(0.3 - h, 2, 0.8) - lost(0.3 + h, 2, 0.8)) / (2 * h), rel=1e-6)
+    assert found["s2"] == pytest.approx((lost(0.3, 2 - h, 0.8) - lost(0.3, 2 + h, 0.8)) / h, rel=1e-6)
+    assert found["ell"] == pytest.approx(0.8 * (lost(0.3, 2, 0.8 - h) - lost(0.3, 2, 0.8 + h)) / (2 * h), rel=1e-6)
 
 
 def test_the_programs_between_do_no_linear_algebra(rng: np.random.Generator) -> None:

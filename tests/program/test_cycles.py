@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.program.cycles import cycles, radians
+from gpdsl.program.cycles import RATIOS, TRENDS, _evidence, _waves, cycles, radians
 from gpdsl.program.program import make_program
 
 SEASONS = """
@@ -56,6 +56,31 @@ def test_each_period_is_that_of_the_next_cycle_and_not_of_its_harmonics(
     starts = found(SEASONS, {"x": x, "z": rng.standard_normal(len(x)), "y": 1e5 + 300 * y}, "p", "q")
     assert starts["p"] == pytest.approx(4 * np.pi, rel=0.02)
     assert starts["q"] == pytest.approx(2 * np.pi / 2.7, rel=0.02)
+
+
+def test_waves_are_of_unit_length_at_every_row_and_none_is_too_fast(rng: np.random.Generator) -> None:
+    x, frequencies = rng.normal(size=6), np.array([0.3, 0.8])
+    turned = np.exp(2j * np.pi * frequencies[:, None, None] * x[:, None] * np.arange(1, 4))
+    turned[1, :, 1:] = 0.0  # frequencies of 1.6 and 2.4
+    np.testing.assert_allclose(_waves(x, frequencies, 3, 1.0), np.concatenate([turned.real, turned.imag], axis=-1))
+
+
+def test_what_a_cycle_counts_for_is_the_density_of_its_weights(rng: np.random.Generator) -> None:
+    """By whole covariances, outside of a line; their best noise is that of each output."""
+    x, known = rng.uniform(0, 9, 14), np.vander(rng.normal(size=14), 2)
+    phi, trend = _waves(x, np.array([0.1, 0.4]), 2, 9.0), rng.normal(size=(14, 3))
+    y = 3.0 * trend[:, :1] + phi[0, :, :1] * [4.0, 0.0] + rng.normal(size=(14, 2))
+    away = np.linalg.qr(known, mode="complete")[0][:, 2:].T
+    expected = np.full(2, -np.inf)
+    for place, waves in enumerate(phi):
+        for v in TRENDS:
+            for r in RATIOS:
+                halves, own = away @ trend, away @ waves / [1, 2, 1, 2]
+                c = np.eye(12) + v * halves @ halves.T + r * own @ own.T
+                over = np.diagonal((away @ y).T @ np.linalg.solve(c, away @ y))
+                nats = -0.5 * np.sum(12 * np.log(over) + np.linalg.slogdet(c)[1])
+                expected[place] = max(expected[place], nats)
+    np.testing.assert_allclose(_evidence(phi, y, known, trend), expected)
 
 
 @pytest.mark.parametrize("period", [2.63, 5.0])

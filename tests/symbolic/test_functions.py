@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import mpmath as mp
@@ -10,7 +11,7 @@ import pytest
 import sympy as sp
 
 from gpdsl.symbolic import functions as f
-from gpdsl.symbolic.numeric import TABLE, evaluate
+from gpdsl.symbolic.numeric import TABLE, degree_bound, evaluate
 
 X = sp.Symbol("x", real=True)
 
@@ -123,3 +124,23 @@ def test_reductions_and_exact_powers() -> None:
 def test_the_functions_here_are_all_that_numpy_computes() -> None:
     own = {each for each in TABLE if getattr(each, "__module__", "") == f.__name__}
     assert own == {*ONE, *TWO, f.maximum, f.minimum, f.logsumexp, f.log_student_cdf}
+
+
+@pytest.mark.parametrize(
+    ("text", "degree"),
+    [
+        ("7*c", 0),
+        ("c*x**2*y + x", 3),
+        ("(x*y + c)**3*y", 7),
+        ("(x + (y**2 - 1)**2)**2", 8),
+        ("x/y", None),
+        ("exp(x)", None),
+    ],
+)
+def test_degrees_are_those_of_the_products_multiplied_out(text: str, degree: int | None) -> None:
+    x, y, c = sp.symbols("x y c", real=True)
+    expression = sp.sympify(text, {"x": x, "y": y, "c": c})
+    assert degree_bound(expression, {x, y}) == (
+        math.inf if degree is None else sp.Poly(expression, x, y).total_degree()
+    )
+    assert degree is None or degree_bound(expression, {x, y}) == degree

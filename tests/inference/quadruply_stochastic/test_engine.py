@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ import gpdsl.inference.problem
 from gpdsl.inference.driver import drive
 from gpdsl.inference.problem import Result
 from gpdsl.inference.quadruply_stochastic.basis import Basis
-from gpdsl.inference.quadruply_stochastic.engine import QsgpSearch
+from gpdsl.inference.quadruply_stochastic.engine import QsgpSearch, _start
 from gpdsl.inference.quadruply_stochastic.posterior import augmentation
+from gpdsl.inference.quadruply_stochastic.weights import fourier_features
 from gpdsl.inference.watch import watching
-from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case
+from gpdsl.program.cache import jit
+from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case, make_problem
 
 FIXED = ["mu", "s2", "ell", "sigma"]
 Data = dict[str, np.ndarray]
@@ -142,6 +145,18 @@ def test_the_start_stays_finite_where_its_rows_say_nothing(rng: np.random.Genera
     near, useless = fit.parameters["ell"]
     assert 0.5 < near < 10
     assert 10 * near < useless < 1e6
+
+
+def test_weights_start_with_the_precision_that_they_have_on_average(rng: np.random.Generator) -> None:
+    """That of the prior, 1, and the trace of Phi' Phi / sigma^2 by weight."""
+    problem = make_problem(REGRESSION, rows_of(rng, 30), "float64", features=8, basis="fourier")
+    features, choice = fourier_features(problem.program, 8, 3), SimpleNamespace(chevron=2)
+    with jax.enable_x64(True):
+        q = _start(problem, features, problem.parameters, choice)  # type: ignore[arg-type]
+        phi = jit(features.values)(problem.parameters, jnp.asarray(problem.rows.inputs["x"]), jnp.arange(8))
+    curvature = np.sum(np.square(phi)) / 8 / 0.4**2
+    np.testing.assert_allclose(q.curvature, curvature)
+    np.testing.assert_allclose(q.vectors, np.eye(3, 8, k=-1) / np.sqrt(1 + curvature))
 
 
 def test_augmentation_is_proposition_4(regression: Case) -> None:
