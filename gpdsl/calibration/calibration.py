@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.stats import binom
 
 from gpdsl.errors import GpdslError, plural, preformatted, quoted
 from gpdsl.language.calls import spoken
@@ -50,7 +50,7 @@ def combined_p(several: Float[np.ndarray, " tests"]) -> float:
 def band(count: int, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Places, and between what the distribution function of so many uniform numbers stays everywhere."""
     at, tail = _places(count), 0.5 * np.quantile(_null(count), 1.0 - level)
-    return at, binom.ppf(tail, count, at) / count, binom.ppf(1.0 - tail, count, at) / count
+    return at, scipy.stats.binom.ppf(tail, count, at) / count, scipy.stats.binom.ppf(1.0 - tail, count, at) / count
 
 
 def _places(count: int) -> Float[np.ndarray, " places"]:
@@ -70,8 +70,8 @@ def _counts(shares: Float[np.ndarray, "sets runs"]) -> Int[np.ndarray, "sets pla
 def _statistic(counts: Int[np.ndarray, "sets places"], count: int) -> Float[np.ndarray, " sets"]:
     """Twice the smallest tail of a binomial distribution over all places: their eq. 9."""
     at = _places(count)[:, None]
-    below = binom.cdf(np.arange(count + 1), count, at)
-    above = binom.sf(np.arange(count + 1) - 1, count, at)
+    below = scipy.stats.binom.cdf(np.arange(count + 1), count, at)
+    above = scipy.stats.binom.sf(np.arange(count + 1) - 1, count, at)
     tails = np.minimum(below, above)
     return 2.0 * np.min(tails[np.arange(len(at)), counts], axis=1)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 
 from gpdsl.data.columns import Found
@@ -319,15 +320,13 @@ def dispersion(inputs: Sequence[Look], counts: Float[np.ndarray, " rows"]) -> fl
     The variance is half the mean squared difference of each row and its nearest neighbour of the same words, in units
     of the columns' spread; without inputs it is that of all rows.
     """
-    from scipy.spatial import cKDTree
-
     seen = np.flatnonzero(~np.isnan(counts))
     some = seen[np.linspace(0, len(seen) - 1, min(len(seen), NEAREST)).astype(int)]
     known = counts[some]
     if not inputs or len(some) < 3:
         return float(known.var() / known.mean())
     places = np.stack([_place(each)[some] for each in inputs], axis=1)
-    _, nearest = cKDTree(places).query(places, k=2)
+    _, nearest = scipy.spatial.cKDTree(places).query(places, k=2)
     other = np.where(nearest[:, 0] == np.arange(len(some)), nearest[:, 1], nearest[:, 0])
     return float(np.mean((known - known[other]) ** 2) / 2 / known.mean())
 

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from gpdsl.inference.ascent.lbfgs import ENDINGS, maximise
 
@@ -129,7 +129,7 @@ class Way:
 def normals(count: int, size: int, seed: int, *, plain: bool = False) -> Float[np.ndarray, "S d"]:
     """So many quasi-random samples of as many numbers; mirrored, with mean 0 and covariance 1, unless `plain`."""
     wanted = count if plain else (count + 1) // 2
-    uniform = qmc.Sobol(size, seed=seed).random_base2(max(int(wanted - 1).bit_length(), 0))[:wanted]
+    uniform = scipy.stats.qmc.Sobol(size, seed=seed).random_base2(max(int(wanted - 1).bit_length(), 0))[:wanted]
     tiny = np.finfo(float).eps
     drawn: Float[np.ndarray, "S d"] = ndtri(np.clip(uniform, tiny, 1.0 - tiny))
     if plain:

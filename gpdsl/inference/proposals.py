@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int
-from scipy import stats
-from scipy.stats import qmc
 
 from gpdsl.inference.ascent.lbfgs import maximise
 
@@ -74,14 +73,14 @@ class Split:
         share = self.below / (self.below + self.above)
         low = uniform < share
         inside = np.where(low, 0.5 * uniform / share, 0.5 + 0.5 * (uniform - share) / (1.0 - share))
-        along = stats.t.ppf(inside, TAILS) * np.where(low, self.below, self.above)
+        along = scipy.stats.t.ppf(inside, TAILS) * np.where(low, self.below, self.above)
         return self.mode + along @ self.axes.T
 
     def log_density(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """At points, normalised."""
         along = np.linalg.solve(self.axes, (points - self.mode).T).T
         scaled = along / np.where(along < 0, self.below, self.above)
-        each = stats.t.logpdf(scaled, TAILS) + np.log(2.0 / (self.below + self.above))
+        each = scipy.stats.t.logpdf(scaled, TAILS) + np.log(2.0 / (self.below + self.above))
         return each.sum(axis=1) - np.linalg.slogdet(self.axes)[1]
 
     def along(self, axis: int) -> Split:
@@ -116,13 +115,13 @@ class Kernels:
 
     def points(self, uniform: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """One for each kernel, from uniform numbers."""
-        return self.centres + stats.t.ppf(uniform, TAILS) @ self.root.T
+        return self.centres + scipy.stats.t.ppf(uniform, TAILS) @ self.root.T
 
     def log_density(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """At points, normalised."""
         centres, often = np.unique(self.centres, axis=0, return_counts=True)
         scaled = np.linalg.solve(self.root, (points[:, None] - centres).reshape(-1, points.shape[1]).T).T
-        each = stats.t.logpdf(scaled, TAILS).sum(axis=1).reshape(len(points), -1)
+        each = scipy.stats.t.logpdf(scaled, TAILS).sum(axis=1).reshape(len(points), -1)
         share = np.log(often / len(self.centres)) - np.linalg.slogdet(self.root)[1]
         found: Float[np.ndarray, " n"] = np.logaddexp.reduce(each + share, axis=1)
         return found
@@ -165,7 +164,7 @@ class Sweeps:
         found = self.prior.points(uniform)
         for axis in np.unique(self.axes):
             own, others = self.axes == axis, np.arange(uniform.shape[1]) != axis
-            apart = stats.t.ppf(uniform[own][:, others], TAILS) @ self._root(others).T
+            apart = scipy.stats.t.ppf(uniform[own][:, others], TAILS) @ self._root(others).T
             found[np.ix_(own, others)] = self.centres[np.ix_(own, others)] + apart
         return found
 
@@ -177,7 +176,7 @@ class Sweeps:
             apart = points[:, None, others] - self.centres[own][:, others]
             root = self._root(others)
             scaled = np.einsum("ij,nkj->nki", np.linalg.inv(root), apart)
-            across = stats.t.logpdf(scaled, TAILS).sum(axis=-1) - np.sum(np.log(np.diag(root)))
+            across = scipy.stats.t.logpdf(scaled, TAILS).sum(axis=-1) - np.sum(np.log(np.diag(root)))
             along = self.prior.along(axis).log_density(points[:, [axis]])
             parts.append(np.logaddexp.reduce(across, axis=1) + along)
         found: Float[np.ndarray, " n"] = np.logaddexp.reduce(parts, axis=0) - np.log(len(self.axes))
@@ -282,9 +281,9 @@ def reach(value: Callable[[np.ndarray], float], mode: np.ndarray, top: float, di
 def uniform_points(dimensions: int, count: int, seed: int, number: int) -> Float[np.ndarray, "n d"]:
     """Quasi-random points of the unit cube: along each axis the middles of equal intervals, the first time."""
     if number:
-        drawn = qmc.Sobol(dimensions, seed=np.random.default_rng([seed, number])).random(count)
+        drawn = scipy.stats.qmc.Sobol(dimensions, seed=np.random.default_rng([seed, number])).random(count)
         return np.clip(drawn, 1e-6, 1 - 1e-6)
-    return qmc.Sobol(dimensions, scramble=False).random(count) + 0.5 / count
+    return scipy.stats.qmc.Sobol(dimensions, scramble=False).random(count) + 0.5 / count
 
 
 def points_of(dimensions: int) -> int:

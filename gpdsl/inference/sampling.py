@@ -8,11 +8,11 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax.scipy.special import ndtri
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 from scipy.special import ndtri as host_ndtri
-from scipy.stats import qmc
 
 from gpdsl.kernels.counters import quick_normals
 from gpdsl.program.cache import jit
@@ -95,10 +95,10 @@ def shared_normals(
     on their own, which scatter by more than the error of all of them.
     """
     generator = np.random.default_rng(seed)
-    if sampling == "antithetic" or latents > qmc.Sobol.MAXDIM:
+    if sampling == "antithetic" or latents > scipy.stats.qmc.Sobol.MAXDIM:
         drawn = generator.standard_normal(((samples + 1) // 2, components, 1, latents))
         return np.concatenate([drawn, -drawn])[:samples]
-    sequence = qmc.Sobol(latents, seed=generator).random_base2((samples * components - 1).bit_length())
+    sequence = scipy.stats.qmc.Sobol(latents, seed=generator).random_base2((samples * components - 1).bit_length())
     uniform = sequence[: samples * components].reshape(components, samples, 1, latents)
     tiny = np.finfo(float).eps
     return host_ndtri(np.clip(np.swapaxes(uniform, 0, 1), tiny, 1.0 - tiny))

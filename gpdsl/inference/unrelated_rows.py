@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+import scipy
 import sympy as sp
 from jaxtyping import Float
 
@@ -276,8 +277,6 @@ def _climb(
     model: UnrelatedRows, start: Mapping[str, np.ndarray], names: Sequence[str], above: int
 ) -> tuple[float, dict[str, np.ndarray]] | None:
     """The best value over the named parameters and so many constants, and the parameters there."""
-    from scipy.optimize import minimize
-
     sizes = [int(np.size(start[n])) for n in names]
     count = sum(sizes) + above
     elements = sum(np.size(v) for v in model.rows.outputs.values())
@@ -302,7 +301,8 @@ def _climb(
     begin = np.concatenate([*[np.asarray(start[n], float).ravel() for n in names], np.zeros(above)])
     try:
         with precision("float64"), np.errstate(all="ignore"):
-            found = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+            how = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": ITERATIONS}}
+            found = scipy.optimize.minimize(objective, begin, **how)
     except Unknown:
         return None
     if not np.isfinite(found.fun) or found.fun >= 1e300:

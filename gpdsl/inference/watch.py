@@ -11,6 +11,7 @@ The command line is under one watch from its first line on, and waits in these t
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import sys
@@ -78,14 +79,21 @@ _UNDER_WAY: ContextVar[Watch | None] = ContextVar("gpdsl_watch", default=None)
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Wait with signals while modules are loaded. Raises KeyboardInterrupt afterwards where one has come."""
+    """Wait with signals while modules are loaded. Raises KeyboardInterrupt afterwards where one has come.
+
+    Nor is garbage looked for: next to all that is made is kept, and to look through it again and again is a fifth of
+    the time.
+    """
     with watching() as watch:
-        asked = watch.asked
+        asked, collects = watch.asked, gc.isenabled()
         watch.loads += 1
+        gc.disable()
         try:
             yield
         finally:
             watch.loads -= 1
+            if collects:
+                gc.enable()
         if watch.asked and not asked:  # who was asked before looks for it himself
             raise KeyboardInterrupt
 

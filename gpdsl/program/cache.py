@@ -14,6 +14,7 @@ import platform
 import stat
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -82,6 +83,9 @@ OFF = ("off", "none", "no", "false", "0")
 LARGEST = 1 << 30
 """Bytes; the oldest programs are dropped beyond it."""
 
+SELDOM = 3600.0
+"""Seconds between two looks at how many bytes there are."""
+
 WORTH_KEEPING = 0.1
 """Seconds of compilation from which on a program is kept."""
 
@@ -101,7 +105,8 @@ def keep_compiled_programs() -> None:
     folder = _usable(chosen / _processor())
     if folder is None:
         return
-    _prune(folder)
+    if _due(folder):
+        _prune(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -158,6 +163,16 @@ def _usable(folder: Path) -> Path | None:
         stacklevel=2,
     )
     return None
+
+
+def _due(folder: Path) -> bool:
+    """Whether nobody has looked for too many programs lately: to look at ten thousand takes a third of a second."""
+    mark = folder / "looked"
+    with suppress(OSError):
+        if mark.exists() and abs(time.time() - mark.stat().st_mtime) < SELDOM:
+            return False
+        mark.touch()
+    return True
 
 
 def _prune(folder: Path) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from scipy.special import ndtri
-from scipy.stats import binom
 
 from gpdsl.data import Data
 from gpdsl.data.times import texts_of
@@ -76,12 +76,12 @@ def _misses(seen: Seen) -> Iterator[str]:
             continue
         inside = int(np.sum(np.abs(found - 0.5) <= INSIDE / 2))
         share = inside / len(found)
-        if binom.cdf(inside, len(found), INSIDE) < CHANCE:
+        if scipy.stats.binom.cdf(inside, len(found), INSIDE) < CHANCE:
             yield (
                 f"90% intervals of `{name}` hold {share:.0%} of its values: they are too narrow. Heavier tails "
                 "(StudentT, NegativeBinomial), noise that varies, or a kernel with shorter length-scales may suit."
             )
-        elif binom.sf(inside - 1, len(found), INSIDE) < CHANCE:
+        elif scipy.stats.binom.sf(inside - 1, len(found), INSIDE) < CHANCE:
             yield f"90% intervals of `{name}` hold {share:.0%} of its values: they are wider than the data ask for."
         away = np.abs(ndtri(np.clip(found, FURTHEST, 1 - FURTHEST)))
         if np.any(away > FAR):

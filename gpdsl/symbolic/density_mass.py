@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+import scipy
 import sympy as sp
-from scipy.integrate import quad
 from scipy.special import logsumexp
 
 from gpdsl.language import model as m
@@ -183,6 +183,6 @@ def _by_quadrature(law: Law, low: float, high: float) -> float:
     def density(at: float) -> float:
         return float(np.exp(evaluate(formula, {y: np.float64(at)})))
 
-    parts = [quad(density, *between, epsabs=0.0, limit=200)[0] for between in zip(ends, ends[1:], strict=False)]
-    total = sum(parts)
+    between = zip(ends, ends[1:], strict=False)
+    total = sum(scipy.integrate.quad(density, *each, epsabs=0.0, limit=200)[0] for each in between)
     return math.log(total) if total > 0 else -math.inf

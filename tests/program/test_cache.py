@@ -133,3 +133,10 @@ def test_the_oldest_programs_go_first(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(cache, "LARGEST", 250)
     cache._prune(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "older"]
+
+
+def test_what_there_is_is_looked_at_now_and_then(tmp_path: Path) -> None:
+    assert cache._due(tmp_path)
+    assert not cache._due(tmp_path)
+    os.utime(tmp_path / "looked", (1e9, 1e9))
+    assert cache._due(tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy
 from jaxtyping import Float
 
 from gpdsl.inference.watch import honour_interrupts
@@ -103,13 +104,11 @@ def maximise(
     bounds = None if within is None else np.stack([flat(end) / scale for end in within], axis=1)
     options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": ftol, "gtol": 1e-6, "maxcor": 20}
     try:
-        from scipy.optimize import minimize  # takes a quarter of a second to import
-
         for _ in range(RESTARTS):
             begun = outcome.value
             try:
                 given = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": between, "options": options}
-                result = minimize(negative, flat(outcome.point) / scale, **given)
+                result = scipy.optimize.minimize(negative, flat(outcome.point) / scale, **given)
                 outcome.message = ENDINGS.get(result.status, NO_BETTER)
             except _Settled:
                 outcome.message = ENDINGS[0]

@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
-from scipy.stats import norm, qmc
 
 from gpdsl.inference.layered.joint import composed, covariances, drawn_together, passes_together, roots_together
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
@@ -135,8 +135,8 @@ def passes(program: Program, densities: bool = False) -> tuple[Float[np.ndarray,
         drawn = np.linspace(-FARTHEST, FARTHEST, count).reshape(-1, SETS).T.reshape(-1, 1)
         logs = -0.5 * drawn[:, 0] ** 2
     else:
-        uniform = qmc.Sobol(len(columns), seed=0).random(count)
-        drawn, logs = norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(count)
+        uniform = scipy.stats.qmc.Sobol(len(columns), seed=0).random(count)
+        drawn, logs = scipy.stats.norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(count)
         if 0 < variables <= VARIABLES:
             drawn[:, :variables] *= WIDER
             logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)

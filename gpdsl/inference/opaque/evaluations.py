@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Float
 from scipy.special import ndtri
 
@@ -36,9 +37,7 @@ class Points:
 
     def __init__(self, rows: int, width: int, seed: int | np.ndarray) -> None:
         self.shift = np.random.default_rng(seed).random((rows, width))
-        from scipy.stats import qmc  # takes half a second to import
-
-        self.sobol = qmc.Sobol(width, scramble=True, seed=np.random.default_rng(seed))
+        self.sobol = scipy.stats.qmc.Sobol(width, scramble=True, seed=np.random.default_rng(seed))
         self.ready = np.empty((0, width))
 
     def next(self, size: int) -> Float[np.ndarray, "S rows J"]:

@@ -18,9 +18,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
-from scipy.stats.qmc import Sobol
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.family import Whitened
@@ -271,7 +271,7 @@ def _net(features: Coefficients) -> Float[np.ndarray, "n D"]:
     count = min(FINER * features.size, FINEST)
     if len(low) == 1:
         return np.linspace(low, high, count)
-    return low + (high - low) * Sobol(len(low), seed=0).random_base2(math.ceil(math.log2(count)))
+    return low + (high - low) * scipy.stats.qmc.Sobol(len(low), seed=0).random_base2(math.ceil(math.log2(count)))
 
 
 def bent_at(

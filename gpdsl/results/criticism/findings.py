@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.stats import kstest
+import scipy
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
@@ -234,7 +234,7 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
         places = places[np.isfinite(places)]
         if not places.size:
             continue
-        inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(kstest(places, "uniform").pvalue)
+        inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(scipy.stats.kstest(places, "uniform").pvalue)
         words = "narrow" if inside < 0.9 else "wide, or not where the values are"
         yield Finding(
             f"calibration of {name}",

@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int
-from scipy.spatial import KDTree
 from scipy.special import ndtr, ndtri
-from scipy.stats import binom, kstest, kstwo, kurtosis, shapiro, skewtest
 
 from gpdsl.data import Data, some_rows
 from gpdsl.inference.unrelated_rows import laws_at
@@ -107,9 +106,13 @@ def of_both(
     if together is not None:
         return together
     open_share, inside = float(np.mean(~weighed)), float(np.mean(np.abs(places - 0.5) < 0.45))
-    apart = kstest(places[weighed], "uniform").statistic * (1.0 - open_share) - open_share if weighed.any() else 0.0
-    uneven = float(kstwo.sf(max(float(apart), 0.0), len(places)))
-    narrow = float(binom.cdf(round(inside * len(places)), len(places), 0.9))
+    apart = (
+        scipy.stats.kstest(places[weighed], "uniform").statistic * (1.0 - open_share) - open_share
+        if weighed.any()
+        else 0.0
+    )
+    uneven = float(scipy.stats.kstwo.sf(max(float(apart), 0.0), len(places)))
+    narrow = float(scipy.stats.binom.cdf(round(inside * len(places)), len(places), 0.9))
     p, words = min(narrow, uneven), "narrow" if inside < 0.9 else "wide, or not where the values are"
     by = "the other rows" + ", or all where weights do not tell," * bool(open_share)
     by = by if weighed.any() else "all rows"
@@ -165,7 +168,7 @@ def line_of(data: Data, values: int) -> Line | None:
         return None
     spread, every = np.std(points, axis=0), np.arange(values)
     scaled = points / np.where(spread > 0, spread, 1.0)
-    nearest = KDTree(scaled).query(scaled, 2)[1]
+    nearest = scipy.spatial.KDTree(scaled).query(scaled, 2)[1]
     return Line("in the inputs", every, np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0]))
 
 
@@ -196,8 +199,8 @@ def calibrated(places: Float[np.ndarray, " values"], line: Line | None = None, f
     if together is not None:
         return together
     ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]
-    inside, p = float(np.mean(np.abs(places) < 1.6449)), float(kstest(ranks, "uniform").pvalue)
-    shape = float(shapiro(some).pvalue) if len(places) > FEW and np.ptp(some) > 0 else 1.0
+    inside, p = float(np.mean(np.abs(places) < 1.6449)), float(scipy.stats.kstest(ranks, "uniform").pvalue)
+    shape = float(scipy.stats.shapiro(some).pvalue) if len(places) > FEW and np.ptp(some) > 0 else 1.0
     furthest = float(np.max(np.abs(places)))
     alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
     tails = alone < CHANCE
@@ -221,9 +224,9 @@ def _misfit(places: Float[np.ndarray, " values"], inside: float, first: str) -> 
     if abs(wide) > max(2.0 * np.sqrt(0.09 / count), 0.03):
         words = "wide" if wide > 0 else "narrow"
         return f"predictions are too {words}: {first}take another likelihood or kernel"
-    if count > FEW and skewtest(np.clip(places, -OUTER, OUTER)).pvalue < SKEWED:
+    if count > FEW and scipy.stats.skewtest(np.clip(places, -OUTER, OUTER)).pvalue < SKEWED:
         return "values are skewed about their predictions: take a skewed likelihood, or one of log(y)"
-    if kurtosis(places) > 0:
+    if scipy.stats.kurtosis(places) > 0:
         heavy = "values lie close together, or far out: take heavier tails, `StudentT(4, f, s)` in place of Normal"
         return f"{heavy}, or noise that changes with the inputs, `Normal(f, exp(g))`"
     return "values lie on either side of their predictions, as two groups do: read the column that tells them apart"

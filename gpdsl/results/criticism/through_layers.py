@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, Int
 from scipy.special import log_softmax, logsumexp, softmax
-from scipy.stats import norm, qmc
 
 from gpdsl.data import Data
 from gpdsl.inference.posteriors.posterior import by_parts, parts
@@ -330,7 +330,7 @@ def _nodes(fit: Fit, parameters: Mapping[str, Any], rows: Rows, count: int, size
     program = fit.predicting
     own = [(place, group) for place, group in enumerate(program.groups) if group.per_row]
     width = sum(group.size for _, group in own)
-    normals = norm.ppf(np.clip(qmc.Sobol(width, seed=0).random(count // 2), 1e-9, 1.0 - 1e-9))
+    normals = scipy.stats.norm.ppf(np.clip(scipy.stats.qmc.Sobol(width, seed=0).random(count // 2), 1e-9, 1.0 - 1e-9))
     values, start, divergence = np.zeros((size, count, program.latents)), 0, np.zeros(size)
     prior, by_q, wide = np.zeros((3, size, count))
     for place, group in own:
@@ -338,9 +338,9 @@ def _nodes(fit: Fit, parameters: Mapping[str, Any], rows: Rows, count: int, size
         mean, variance = (each[:, None, :] for each in white_of_fitted(fit, place))
         sd = np.sqrt(variance)
         white = np.concatenate([np.broadcast_to(part, (len(mean), *part.shape)), mean + WIDER * sd * part], axis=1)
-        prior += norm.logpdf(white).sum(axis=-1)
-        by_q += norm.logpdf(white, mean, sd).sum(axis=-1)
-        wide += norm.logpdf(white, mean, WIDER * sd).sum(axis=-1)
+        prior += scipy.stats.norm.logpdf(white).sum(axis=-1)
+        by_q += scipy.stats.norm.logpdf(white, mean, sd).sum(axis=-1)
+        wide += scipy.stats.norm.logpdf(white, mean, WIDER * sd).sum(axis=-1)
         divergence += 0.5 * np.sum(variance + mean**2 - 1.0 - np.log(variance), axis=(1, 2))
         around, scale = prior_of(program, group, parameters, rows, size)
         values[..., group.start : group.stop] = around[:, None] + scale * white

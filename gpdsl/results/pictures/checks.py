@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from scipy.special import ndtri
-from scipy.stats import binom
 
 from gpdsl.errors import GpdslError
 from gpdsl.results.pictures import style
@@ -62,7 +62,7 @@ def calibration(seen: Seen, names: Sequence[str]) -> Figure:
             continue
         found = places_in(seen, name)
         count = int(np.isfinite(found).sum(axis=0).min()) if found.size else 0
-        low, high = (binom.ppf(p, max(count, 1), LEVELS) / max(count, 1) for p in (0.025, 0.975))
+        low, high = (scipy.stats.binom.ppf(p, max(count, 1), LEVELS) / max(count, 1) for p in (0.025, 0.975))
         axis.fill_between(LEVELS, low, high, color=style.ink(0.1), lw=0, label="95% of samples of this size")
         shown = style.elements(seen.fit, name, found.shape[1:], ELEMENTS)
         for (place, label), colour in zip(shown, style.colours(len(shown)), strict=True):
