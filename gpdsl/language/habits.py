@@ -94,7 +94,8 @@ DISTRIBUTIONS: Mapping[str, str] = {
             "loglogistic": "write `log(y) ~ Logistic(f, s)`",
             "halflaplace": "write `Exponential(1 / scale)`",
             "skewnormal skew_normal asymmetriclaplace generalizednormal exgaussian inversegaussian wald "
-            "inverse_gaussian generalizedgamma betaprime multinomial hurdlepoisson generalizedpoisson tweedie discreteuniform": (
+            "generalizedgamma inverse_gaussian betaprime multinomial hurdlepoisson "
+            "generalizedpoisson tweedie discreteuniform": (
                 "not in the table, and none of it is the same: give its log density, `density name(y | m, s) = ...`"
             ),
         }
