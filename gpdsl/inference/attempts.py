@@ -378,4 +378,5 @@ def _concluded(problem: Problem, tried: list[Attempt], nothing: str, drawn: bool
         found = "no two starts" if alone else f"{agreed} of {len(draws)} random starts"
         notes.append(f"there are {SEVERAL}, and {found} ended at this one: another seed may end higher")
     stopped = any(each.result.interrupted for each in tried)
-    return replace(best, message=message, notes=tuple(notes), interrupted=stopped)
+    ends = tuple(each.result.parameters for each in tried if each.result is not best)
+    return replace(best, message=message, notes=tuple(notes), ends=ends, interrupted=stopped)

@@ -13,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from gpdsl.inference import proposals
+from gpdsl.inference import modes, proposals
 from gpdsl.inference.ascent.lbfgs import flat, unflat
 from gpdsl.inference.log_joint import at_places, log_prior, log_volume, vectorised
 from gpdsl.inference.machine import machine_for
@@ -68,6 +68,8 @@ class Integrated:
     """Parameters without a prior that the data leave open on one side or both."""
     about: str = ""
     """How they were found, in a line."""
+    modes: tuple[float, ...] = (1.0,)
+    """Shares of the maxima of the density that were found: first of that at which the search has ended."""
     chains: Mapping[str, Float[np.ndarray, "chains draws *axes"]] = field(default_factory=dict)
     """All draws of the learnt parameters, on the real line, where chains were made."""
     statistics: Mapping[str, Shaped[np.ndarray, "chains draws"]] = field(default_factory=dict)
@@ -82,6 +84,11 @@ class Integrated:
         if self.flat:
             names, verb = " and ".join(f"`{name}`" for name in self.flat), "are" if len(self.flat) > 1 else "is"
             found.append(f"{names} {verb} hardly determined by the data: a prior is needed, as averages depend on it")
+        if self.modes[0] < 0.5:
+            found.append(
+                f"{self.modes[0]:.2f} of the probability is around the values of `parameters`, and "
+                f"{1 - self.modes[0]:.2f} around other maxima: averages have all of them"
+            )
         if self.shape > UNTRUSTED:
             found.append(
                 f"the settings averaged over have uneven weights (Pareto k {self.shape:.2f}, trusted up to "
@@ -102,15 +109,9 @@ class Integrated:
 #
 # A parameter without a prior is flat on the real line on which it is learnt: 1/theta for a positive one.
 
-STEP = 0.7
-"""Standard deviations between differences of gradients that give the curvature."""
-
 WIDEST, WIDEST_REAL = 2.0, 1e6
 """Standard deviation on the real line beyond which a direction counts as flat: a factor of 50 either way, at two; that
 of parameters that are on it themselves has no such meaning."""
-
-LEAST_CURVED = 1e-3
-"""Of a ridge, in units in which each parameter alone is curved by one."""
 
 ROUNDS = 6
 """Most times that points are drawn."""
@@ -133,6 +134,10 @@ LEAST = 1e-3
 """Share of the weight, and of a point's part in standard deviations, below which it is left out."""
 
 
+TOLD = 0.01
+"""Share of a maximum above which it is told of."""
+
+
 class Explored:
     """log p(theta | y) on the real line, up to a constant, as a function of a vector."""
 
@@ -141,6 +146,9 @@ class Explored:
         self.learnt = partial(unflat, as_arrays(dict(start), jnp.result_type(float)))
         real = {n for n in start if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
         self.widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in start.items()})
+        steps = program.parameters.data.steps
+        self.steps = flat({n: np.full(np.shape(v), steps.get(n, 1.0)) for n, v in start.items()})
+        """How far to go at first: a radian of periods."""
         self.start, self.profile, self.report = flat(dict(start)), profile, report
         self.evaluations = 0
         self._told = partial(at_places, vectorised(program, start, _told, _with_slopes))
@@ -222,7 +230,8 @@ def integrated(program: Program, result: Result, options: Options, rows: int, mo
     """The result with the settings to average over, where something is learnt; Ctrl-C leaves it as it is."""
 
     def find(profile: Profile, learnt: Learnt) -> Result:
-        found = integrate(program, profile, learnt, options.seed, monitor.explored)
+        ends = [flat(each) for each in result.ends]
+        found = integrate(program, profile, learnt, options.seed, monitor.explored, ends)
         return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
 
     return explored(result, options, rows, find, NONE_KEPT)
@@ -242,15 +251,28 @@ def explored(
 
 
 def integrate(
-    program: Program, profile: Profile, start: Learnt, seed: int, report: Callable[[int, int], None]
+    program: Program,
+    profile: Profile,
+    start: Learnt,
+    seed: int,
+    report: Callable[[int, int], None],
+    ends: Sequence[Float[np.ndarray, " d"]] = (),
 ) -> Integrated:
-    """The settings around the mode next to `start`; `report` is told how many evaluations were made, and will be."""
+    """The settings around the mode next to `start`, and others, such as those next to `ends`.
+
+    `report` is told how many evaluations were made, and will be.
+    """
     density = Explored(program, profile, start, report)
-    mode, top = proposals.mode_of(density, density.start)
-    split, open_ended = _split(density, mode, top)
+    mode, top = proposals.mode_of(density, density.start, density.steps)
+    split, open_ended = modes.around(density, mode, top)
+    others = modes.others(density, program, split, top, ends)
     drawn = Drawn(density, _averaged(program, start, open_ended))
-    drawn.add(split, proposals.uniform_points(len(mode), proposals.points_of(len(mode)), seed, 0))
+    count = proposals.points_of(len(mode))
+    drawn.add(split, proposals.uniform_points(len(mode), count, seed, 0))
+    for other in others:
+        drawn.add(other, proposals.uniform_points(len(mode), count // 2, seed, 0))
     weights, shape, error = _more(drawn, split, mode, seed)
+    shares = modes.shares((split, *others), drawn.points, weights)
     effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
     kept = (weights > LEAST * weights.max()) | (parts > LEAST * parts.max())
     chosen = weights[kept] / weights[kept].sum()
@@ -259,8 +281,11 @@ def integrate(
         f"over {len(chosen)} settings of the parameters, worth {effective:.0f}, Pareto k {shape:.2f}, "
         f"standard deviations within {100 * error:.0f}%"
     )
+    several = sorted((share for share in shares if share > TOLD), reverse=True)
+    if len(several) > 1:
+        about += f", {len(several)} maxima ({', '.join(f'{share:.2f}' for share in several)})"
     lacking = tuple(name for name in open_ended if name not in program.priors)
-    return Integrated(chosen, results, shape, effective, density.evaluations, lacking, about)
+    return Integrated(chosen, results, shape, effective, density.evaluations, lacking, about, shares)
 
 
 def _more(
@@ -268,7 +293,7 @@ def _more(
 ) -> tuple[Float[np.ndarray, " points"], float, float]:
     """Points over the prior, and others until averages are good enough: weights, Pareto's k, and the error left."""
     density, size, count = drawn.density, len(mode), proposals.points_of(len(mode))
-    covariance = split.axes * (0.5 * (split.below + split.above)) ** 2 @ split.axes.T
+    covariance = split.covariance
     known, half = density.known, count // 2 if density.known.any() else count
     if known.any():
         prior = proposals.over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(covariance))))
@@ -356,34 +381,3 @@ class Drawn:
         shares = squares / np.maximum(squares.sum(axis=0), np.finfo(float).tiny)
         found: Float[np.ndarray, " points"] = shares.mean(axis=1)
         return found / max(float(found.sum()), np.finfo(float).tiny)
-
-
-def _split(density: Explored, mode: np.ndarray, top: float) -> tuple[proposals.Split, tuple[str, ...]]:
-    """Axes from the curvature around the mode, widths from the fall on either side, and what has no end on one.
-
-    The curvature is that of differences over most of a standard deviation: at the mode itself there may be a kink.
-    """
-    units = np.eye(len(mode))
-    scales = np.array(
-        [min(proposals.reach(density.value, mode, top, side * unit) for side in (-1, 1)) for unit in units]
-    )
-    scales = np.minimum(scales, density.widest)
-    differences = [_slope(density, mode, STEP * scale * unit) for scale, unit in zip(scales, units, strict=True)]
-    scaled = -np.asarray(differences) * scales * scales[:, None]
-    curvatures, directions = np.linalg.eigh(0.5 * (scaled + scaled.T))
-    axes = scales[:, None] * directions / np.sqrt(np.maximum(curvatures, LEAST_CURVED))
-    open_ended: list[str] = []
-    widths = np.empty((2, len(mode)))
-    for place, axis in enumerate(axes.T):
-        most = np.min(density.widest / np.maximum(np.abs(axis), 1e-300))
-        for side, sign in enumerate((-1, 1)):
-            found = proposals.reach(density.value, mode, top, sign * axis)
-            widths[side, place] = min(found, most)
-            if found > most:
-                open_ended.append(density.most_moved(axis))
-    return proposals.Split(mode, axes, *(proposals.WIDER * widths)), tuple(dict.fromkeys(open_ended))
-
-
-def _slope(density: Explored, mode: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Of the gradient, by a difference."""
-    return (density(mode + step)[1] - density(mode - step)[1]) / (2 * float(np.linalg.norm(step)))

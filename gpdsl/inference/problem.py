@@ -344,6 +344,8 @@ class Result:
     """What holds the posterior where that is not q."""
     notes: tuple[str, ...] = ()
     """What is doubtful about the result, in sentences for the user."""
+    ends: tuple[dict[str, np.ndarray], ...] = ()
+    """Where other searches have ended: there may be another mode."""
     loss: Loss | None = None
     """What inducing points lose; None without any, and where it cannot be told."""
     loss_bounds: tuple[float, float] | None = None

@@ -78,10 +78,22 @@ class Split:
 
     def log_density(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """At points, normalised."""
+        return scipy.stats.t.logpdf(self.along_axes(points), TAILS).sum(axis=1) - self.log_volume
+
+    def along_axes(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """How far points are along each axis, in its widths."""
         along = np.linalg.solve(self.axes, (points - self.mode).T).T
-        scaled = along / np.where(along < 0, self.below, self.above)
-        each = scipy.stats.t.logpdf(scaled, TAILS) + np.log(2.0 / (self.below + self.above))
-        return each.sum(axis=1) - np.linalg.slogdet(self.axes)[1]
+        return along / np.where(along < 0, self.below, self.above)
+
+    @property
+    def log_volume(self) -> float:
+        """Of the widths along all axes."""
+        return float(np.linalg.slogdet(self.axes)[1] + np.sum(np.log(0.5 * (self.below + self.above))))
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """By the widths, those of both sides alike."""
+        return self.axes * (0.5 * (self.below + self.above)) ** 2 @ self.axes.T
 
     def along(self, axis: int) -> Split:
         """That of one number, where axes are those of the numbers."""
@@ -199,10 +211,21 @@ def _chosen(
     return points[np.minimum(places, len(points) - 1)], min(narrow, 1.0) ** 2 * spread
 
 
-def mode_of(density: Density, start: Float[np.ndarray, " d"]) -> tuple[Float[np.ndarray, " d"], float]:
-    """The mode next to a start, and its value."""
-    found = maximise(density, start, steps=50, tolerance=SETTLED, report=lambda *_: None, size=1.0)
-    return np.asarray(found.point, float), float(found.value)
+def mode_of(
+    density: Density,
+    start: Float[np.ndarray, " d"],
+    units: float | Float[np.ndarray, " d"] = 1.0,
+    steps: int = 50,
+    tolerance: float = SETTLED,
+) -> tuple[Float[np.ndarray, " d"], float]:
+    """The mode next to a start, and its value; first steps are no longer than `units`."""
+
+    def counted(at: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = density(at * units)
+        return value, slope * units
+
+    found = maximise(counted, start / units, steps=steps, tolerance=tolerance, report=lambda *_: None, size=1.0)
+    return np.asarray(found.point * units, float), float(found.value)
 
 
 def tops_along(

@@ -34,6 +34,9 @@ CONSTANT = 1e-13
 RATIOS, TRENDS, HALF_WAVES = (0.2, 1.0, 5.0), (0.0, 30.0), 5
 """Variances of a wave's weight and of a trend, in units of the noise; and half waves in the span that a trend has."""
 
+OTHERS, LOWER = 8, 12.0
+"""The most other frequencies that are told, and nats that each may be worth less than the best."""
+
 WIDE = 0.5
 """Width of a component of a spectral mixture, in cycles in the span."""
 
@@ -43,15 +46,17 @@ def cycles(
     values: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple[int, ...]],
     free: Collection[str],
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Starts of the `free` parameters that are periods or frequencies along one input, by its values and the outputs'.
 
-    `values`: inputs and outputs, [rows, *axes], NaN where nothing is observed; `shapes` those of the parameters.
+    And the next best values of each. `values`: inputs and outputs, [rows, *axes], NaN where nothing is observed;
+    `shapes` those of the parameters.
     """
     found: dict[str, np.ndarray] = {}
+    others: dict[str, np.ndarray] = {}
     y = _numbers(declarations, values)
     if not y.size:
-        return found
+        return found, others
     for latent in declarations.latents.values():
         asked = list(_calls(latent.kernel, _whole(latent)))
         for column in dict.fromkeys(at for _, at in asked):
@@ -65,11 +70,12 @@ def cycles(
                 if name not in free or name in found or len(shapes[name]) > 1:
                     continue
                 each = [search(HARMONICS[call.name]) for _ in range(int(np.prod(shapes[name])))]
-                seen = np.reshape(np.array(each, float), shapes[name])
-                found[name] = seen if call.name == "SpectralMixture" else 1 / seen
+                power = 1 if call.name == "SpectralMixture" else -1
+                found[name] = np.reshape([seen[0] for seen in each], shapes[name]) ** power
+                others[name] = np.concatenate([seen[1:] for seen in each]) ** power
                 if call.name == "SpectralMixture" and (width := _parameter(call, "sds")) in free:
                     found[width] = np.full(shapes[width], WIDE / np.ptp(x))
-    return found
+    return found, others
 
 
 def radians(
@@ -161,8 +167,8 @@ def _numbers(declarations: m.Declarations, values: Mapping[str, np.ndarray]) -> 
     return np.reshape(found, (len(found), len(next(iter(values.values()))))).T
 
 
-def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], most: int) -> Callable[[int], float]:
-    """What gives the frequency of the next cycle of up to so many harmonics, beside those it has given.
+def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], most: int) -> Callable[[int], np.ndarray]:
+    """What gives the frequency of the next cycle of up to so many harmonics, beside those it has given; others follow.
 
     Harmonics of less than two of the smallest steps count for nothing: at even distances they are slower ones, as two
     cycles in 7/3 of a day look like one in a week.
@@ -182,14 +188,17 @@ def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], mos
             return np.concatenate([evidence(each, harmonics) for each in some])
         return _evidence(waves(frequencies, harmonics), y, known[:, known.any(axis=0)], trend)
 
-    def search(harmonics: int) -> float:
+    def search(harmonics: int) -> Float[np.ndarray, " F"]:
         nonlocal known
         kinds = sorted({1, harmonics})
-        near = grid[np.argmax(np.max([evidence(grid, each) for each in kinds], axis=0))]
+        nats = np.max([evidence(grid, each) for each in kinds], axis=0)
+        beside = np.pad(nats, 1, constant_values=-np.inf)
+        tops = np.flatnonzero((nats >= beside[:-2]) & (nats > beside[2:]) & (nats > nats.max() - LOWER))
+        near, *others = grid[tops[np.argsort(-nats[tops], kind="stable")]][: 1 + OTHERS]
         nearby = near + np.linspace(-1, 1, CLOSE) / (FINER * span)
         best = nearby[np.argmax(np.max([evidence(nearby, each) for each in kinds], axis=0))]
         known = np.concatenate([known, waves(np.array([best]), harmonics)[0]], axis=1)
-        return float(best)
+        return np.array([best, *others])
 
     return search
 

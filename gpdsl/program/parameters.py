@@ -190,8 +190,8 @@ class DataStarts:
     `values` are starts of all of them, in their domains, whether a value is given or not, and `units` their scales.
     `given` have a value, and `far` one that is far from the scale of the data. `levels` start where latents that
     explain nothing would put them, `random` are drawn, `lengths` are length-scales and periods, and `cycles` are starts
-    of periods and frequencies by the cycles of the outputs (`program.cycles`), and `steps` how far to go along these,
-    on the real line, when a search begins.
+    of periods and frequencies by the cycles of the outputs (`program.cycles`), `others` values of these that are next
+    best, and `steps` how far to go along these, on the real line, when a search begins.
     """
 
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -202,6 +202,7 @@ class DataStarts:
     random: tuple[str, ...] = ()
     lengths: tuple[str, ...] = ()
     cycles: Mapping[str, np.ndarray] = field(default_factory=dict)
+    others: Mapping[str, np.ndarray] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -70,15 +70,15 @@ def _cycles(
     known: DataScales,
     given: Collection[str],
     chosen: Mapping[str, np.ndarray],
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, float]]:
     """Where cycles of the outputs put periods and frequencies that have no value, as far as these may be there.
 
-    And how far a search goes at first from there, or from the values that are `chosen`.
+    Next best values of these, and how far a search goes at first from there, or from the values that are `chosen`.
     """
     shapes = {name: value.shape for name, value in parameters.initial.items()}
-    found = cycles(translator.declarations, known.values, shapes, shapes.keys() - set(given))
+    found, others = cycles(translator.declarations, known.values, shapes, shapes.keys() - set(given))
     found = {name: value for name, value in found.items() if parameters.bijectors[name].contains(value)}
-    return found, radians(translator.declarations, known.values, {**chosen, **found})
+    return found, others, radians(translator.declarations, known.values, {**chosen, **found})
 
 
 def _values(translator: Translator, data: Data) -> dict[str, np.ndarray]:

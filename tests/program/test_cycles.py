@@ -35,7 +35,7 @@ y ~ Normal(f, 0.3)
 def found(text: str, values: dict[str, np.ndarray], *free: str) -> dict[str, np.ndarray]:
     declarations = gpdsl.compile(text).declarations
     shapes = {name: tuple(axis.size for axis in each.axes) for name, each in declarations.params.items()}
-    return cycles(declarations, values, shapes, free)  # type: ignore[arg-type]
+    return cycles(declarations, values, shapes, free)[0]  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -81,6 +81,16 @@ def test_what_a_cycle_counts_for_is_the_density_of_its_weights(rng: np.random.Ge
                 nats = -0.5 * np.sum(12 * np.log(over) + np.linalg.slogdet(c)[1])
                 expected[place] = max(expected[place], nats)
     np.testing.assert_allclose(_evidence(phi, y, known, trend), expected)
+
+
+def test_other_cycles_are_the_next_best_ones() -> None:
+    rng = np.random.default_rng(5)
+    x = np.sort(rng.uniform(0, 20, 60))
+    y = np.sin(2 * np.pi * x / 1.7) + np.sin(2 * np.pi * x / 5.3) + rng.standard_normal(60)
+    text = "input x : real\noutput y : real\nparam p : positive\nlatent f(x) ~ GP(0, Cosine(p))\ny ~ Normal(f, 1)"
+    best, others = cycles(gpdsl.compile(text).declarations, {"x": x, "y": y}, {"p": ()}, {"p"})
+    assert best["p"] == pytest.approx(1.7, rel=0.02)
+    assert others["p"][0] == pytest.approx(5.3, rel=0.05)
 
 
 @pytest.mark.parametrize("period", [2.63, 5.0])

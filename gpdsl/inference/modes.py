@@ -1,0 +1,128 @@
+"""Modes of the evidence with the priors over learnt parameters: axes and widths around each, and where others may be.
+
+Of a period each cycle in the span has a maximum of its own, as narrow as a radian at its end, and half or twice the
+period often explains noisy rows as well: no search from one leads to another, and no draw of a prior hits one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from gpdsl.inference import proposals
+from gpdsl.inference.ascent.lbfgs import flat
+from gpdsl.program.program import Program
+
+if TYPE_CHECKING:
+    from gpdsl.inference.integrated import Explored
+
+STEP = 0.7
+"""Standard deviations between differences of gradients that give the curvature."""
+
+LEAST_CURVED = 1e-3
+"""Of a ridge, in units in which each parameter alone is curved by one."""
+
+TIMES = 1 / 3, 1 / 2, 2.0, 3.0
+"""A period that other periods are looked for at."""
+
+FAR, TRIED = 20.0, 8
+"""Nats below the mode beyond which no other is looked for, and how many climbs are made at most."""
+
+CLIMB, NEAR = 30, 0.02
+"""Steps of each at most, and nats that one of them has to gain."""
+
+BESIDE = 3.0
+"""Standard deviations along any axis from a mode at which another one may be."""
+
+SLIGHT = 1e-5
+"""Share of the probability, by the height and the widths of a mode, below which it is left out: twice the period with a
+ten thousandth is half of the standard deviation of one that is known well."""
+
+
+def around(density: Explored, mode: Float[np.ndarray, " d"], top: float) -> tuple[proposals.Split, tuple[str, ...]]:
+    """Axes from the curvature around the mode, widths from the fall on either side, and what has no end on one.
+
+    The curvature is that of differences over most of a standard deviation: at the mode itself there may be a kink.
+    """
+    units = np.diag(density.steps)
+    scales = density.steps * [
+        min(proposals.reach(density.value, mode, top, side * unit) for side in (-1, 1)) for unit in units
+    ]
+    scales = np.minimum(scales, density.widest)
+    differences = [_slope(density, mode, step) for step in np.diag(STEP * scales)]
+    scaled = -np.asarray(differences) * scales * scales[:, None]
+    curvatures, directions = np.linalg.eigh(0.5 * (scaled + scaled.T))
+    axes = scales[:, None] * directions / np.sqrt(np.maximum(curvatures, LEAST_CURVED))
+    open_ended: list[str] = []
+    widths = np.empty((2, len(mode)))
+    for place, axis in enumerate(axes.T):
+        most = np.min(density.widest / np.maximum(np.abs(axis), 1e-300))
+        for side, sign in enumerate((-1, 1)):
+            found = proposals.reach(density.value, mode, top, sign * axis)
+            widths[side, place] = min(found, most)
+            if found > most:
+                open_ended.append(density.most_moved(axis))
+    return proposals.Split(mode, axes, *(proposals.WIDER * widths)), tuple(dict.fromkeys(open_ended))
+
+
+def _slope(density: Explored, mode: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Of the gradient, by a difference."""
+    return (density(mode + step)[1] - density(mode - step)[1]) / (2 * float(np.linalg.norm(step)))
+
+
+def others(
+    density: Explored,
+    program: Program,
+    first: proposals.Split,
+    top: float,
+    ends: Sequence[Float[np.ndarray, " d"]],
+) -> list[proposals.Split]:
+    """What is around other modes that matter, from `ends` of searches and other values of periods and frequencies."""
+    begun = [*((end, np.sqrt(np.diag(first.covariance))) for end in ends), *_candidates(density, program, first)]
+    heights = density.values(np.array([at for at, _ in begun])) if begun else np.zeros(0)
+    known, masses = [first], [top + first.log_volume]
+    for place in np.argsort(-heights)[:TRIED]:
+        at, units = begun[place]
+        if heights[place] < top - FAR or _near(known, at):
+            continue
+        mode, height = proposals.mode_of(density, at, units, steps=CLIMB, tolerance=NEAR)
+        if height > top + np.log(SLIGHT) and not _near(known, mode):
+            known.append(around(density, mode, height)[0])
+            masses.append(height + known[-1].log_volume)
+    least = np.logaddexp.reduce(masses) + np.log(SLIGHT)
+    return [each for each, mass in zip(known[1:], masses[1:], strict=True) if mass > least]
+
+
+def shares(
+    known: Sequence[proposals.Split], points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]
+) -> tuple[float, ...]:
+    """Of the weight, by the mode that is next in its own widths."""
+    next_to = np.argmax([each.log_density(points) + each.log_volume for each in known], axis=0)
+    return tuple(np.bincount(next_to, weights, len(known)).tolist())
+
+
+def _candidates(
+    density: Explored, program: Program, first: proposals.Split
+) -> Iterator[tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]]:
+    """Places where another mode may be, and lengths of first steps from there."""
+    data, learnt = program.parameters.data, density.learnt(first.mode)
+    widths = flat(density.learnt(np.sqrt(np.diag(first.covariance))))
+    for name in {**data.steps, **data.others}:
+        bijector = program.parameters.bijectors[name]
+        here = np.asarray(bijector.forward(learnt[name]))
+        for which in np.ndindex(here.shape):
+            for value in (*(each * here[which] for each in TIMES), *data.others.get(name, ())):
+                moved = here.copy()
+                moved[which] = value
+                if bijector.contains(moved):
+                    at = flat({**learnt, name: bijector.inverse(moved)})
+                    ratio = value / here[which]
+                    yield at, np.where(at == first.mode, widths, widths * min(ratio, 1 / ratio))
+
+
+def _near(known: Sequence[proposals.Split], at: Float[np.ndarray, " d"]) -> bool:
+    """Whether a place belongs to one of the modes."""
+    return any(np.all(np.abs(each.along_axes(at[None])) < BESIDE) for each in known)
