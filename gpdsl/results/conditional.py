@@ -239,6 +239,12 @@ TINY = sp.Float(1e-36)
 def collapsed(beliefs: Beliefs, law: Law) -> tuple[Law, tuple[sp.Symbol, ...]]:
     """The law in fewer latents and in moments of some; and those. The same where there are none, or all are."""
     translator, marginals = beliefs.program.translator, beliefs.marginals
+    if law.name == "Censored":
+        bounds = sp.Tuple(*law.arguments.values())
+        if latents_in(translator, bounds) or has_external(translator, bounds):
+            return law, ()
+        inner, averaged = collapsed(beliefs, law.components[0])
+        return replace(law, components=(inner,)), averaged
     if law.name != "Normal" or marginals.together:
         return law, ()
     mean, sd = law.arguments["mean"], law.arguments["sd"]

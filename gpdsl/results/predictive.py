@@ -214,7 +214,10 @@ class Predictive:
         steep = any(is_steep(self.beliefs, each, self.keys, near=ex.GENTLE) for each in self.law.leaves())
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, self.leaves(), self.keys)
         mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
-        joint = joint_weights(weights, self.beliefs)
+        joint, bounded = joint_weights(weights, self.beliefs), self.law.name in ("Censored", "Truncated")
+        # as steep at a bound as the law is narrow, whatever its arguments; of samples, weights are equal
+        if bounded and np.ptp(joint) > 0 and np.any(np.diff(mean, axis=0) ** 2 > variance[1:]):
+            (mean, variance), joint = conditional.moments(self.average.law), self.average.weights
         centre = np.tensordot(joint, mean, axes=([0, 1], [0, 1]))
         return self._full(centre), self._full(
             np.tensordot(joint, variance + (mean - centre) ** 2, axes=([0, 1], [0, 1]))
@@ -251,7 +254,6 @@ class Predictive:
 FINER, STEEP, MOST = (1, 4, 16), 0.25, 1 << 24
 """Times as many nodes of a latent where the law is narrower than they are apart: where its distribution function rises
 by that much from node to node. No more numbers than these are held."""
-
 COARSER, CLOSE = 4, 1e-8
 """Of how many nodes one is enough where averages over each second of these differ by less than that: the error of a
 trapezoidal rule is squared where nodes are halfway closer."""

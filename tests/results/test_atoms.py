@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, truncnorm
 
 import gpdsl
 from gpdsl.errors import GpdslError
@@ -53,6 +53,25 @@ def test_censored_values_have_a_probability_of_their_own_at_the_bounds(dtype: st
     often = found.predict({"x": np.tile(NEW["x"], 40)})
     places = often.pit("y", np.full(120, 0.7), seed=0).reshape(40, 3)
     assert np.all(places >= 1 - most - 1e-5) and np.all(np.abs(places.mean(0) - (1 - most / 2)) < 0.2 * most + 0.01)
+
+
+@pytest.mark.parametrize("law", ["Censored", "Truncated"])
+def test_moments_between_bounds_are_exact_where_the_noise_is_narrow(law: str) -> None:
+    """Far from the data a latent is nine times as wide as the noise, and what is recorded has a bend at the bounds."""
+    y = np.clip(2.0 * np.sin(X), -0.4, 0.7) * 0.9
+    found = fit(f"output y : real\ny ~ {law}(Normal(f, 0.1), lower = -0.4, upper = 0.7)", y).predict(NEW)
+    away = np.linspace(-9.0, 9.0, 601)
+    weights = norm.pdf(away) / norm.pdf(away).sum()
+    for row, (centre, spread) in enumerate(zip(found.mean("f"), found.sd("f"), strict=True)):
+        f = centre + spread * away
+        inside = truncnorm((-0.4 - f) / 0.1, (0.7 - f) / 0.1, f, 0.1)
+        first, second = inside.mean(), inside.var() + inside.mean() ** 2
+        if law == "Censored":
+            under, over = norm.cdf((-0.4 - f) / 0.1), norm.sf((0.7 - f) / 0.1)
+            first = (1 - under - over) * first - 0.4 * under + 0.7 * over
+            second = (1 - under - over) * second + 0.16 * under + 0.49 * over
+        assert abs(found.mean("y")[row] - weights @ first) < 1e-8
+        assert abs(found.variance("y")[row] - (weights @ second - (weights @ first) ** 2)) < 1e-8
 
 
 def test_classes_named_minus_one_and_one_come_back(tmp_path: Any) -> None:
