@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -232,7 +233,9 @@ def test_the_end_of_a_search_is_another_fit_only_where_that_has_the_higher_bound
 
 
 @pytest.mark.parametrize("factors", [1, 2])
-def test_slopes_by_hand_are_those_of_differences(factors: int, rng: np.random.Generator) -> None:
+def test_moments_and_slopes_by_hand_are_those_of_dense_algebra_and_of_differences(
+    factors: int, rng: np.random.Generator
+) -> None:
     """Of dm'mean + dv'variance - KL with t(u) held, in NumPy, of kernels that latents share and have alone."""
     size, rows, scale = 3, 4, np.array([0.7, 1.6])
     root = rng.standard_normal((factors, size, 2 * size))
@@ -246,8 +249,8 @@ def test_slopes_by_hand_are_those_of_differences(factors: int, rng: np.random.Ge
     wide = rng.standard_normal((2, size, 2 * size))
     linear, precision = rng.standard_normal((2, size)), wide @ wide.swapaxes(1, 2) / size
 
-    def value(inducing: np.ndarray, cross: np.ndarray, prior: np.ndarray, scale: np.ndarray) -> float:
-        total = 0.0
+    def parts(inducing: np.ndarray, cross: np.ndarray, prior: np.ndarray, scale: np.ndarray) -> Iterator[Any]:
+        """Mean and variance of the rows, of unit scale, and the divergence of each latent."""
         for j, s in enumerate(scale):
             place = j % factors
             away, now = np.linalg.inv(lower[place]), inducing[place]
@@ -256,15 +259,21 @@ def test_slopes_by_hand_are_those_of_differences(factors: int, rng: np.random.Ge
             left = prior[place] - np.sum(cross[place] * weights, axis=0) + np.sum(weights * (q @ weights), axis=0) / s
             ratio = np.linalg.solve(s * now, q)
             paid = np.trace(ratio) + mean @ np.linalg.solve(s * now, mean) - size - np.linalg.slogdet(ratio)[1]
-            total += d_mean[j] @ (mean @ weights) / np.sqrt(s) + d_variance[j] @ left - 0.5 * paid
-        return float(total)
+            yield mean @ weights / np.sqrt(s), left, paid
+
+    def value(*known: np.ndarray) -> float:
+        each = zip(parts(*known), d_mean, d_variance, strict=True)
+        return float(sum(dm @ mean + dv @ variance - 0.5 * paid for (mean, variance, paid), dm, dv in each))
 
     def slopes_of(known: list[Any], tied: Tied, scale: Any) -> dict[str, Any]:
-        return vars(backward(forward(Covariances(*known), tied, scale), scale, d_mean, d_variance))
+        at = forward(Covariances(*known), tied, scale)
+        return vars(backward(at, scale, d_mean, d_variance)) | {"moments": (at.mean, at.variance)}
 
     with precision_of("float64"):
         given = known, Tied(linear, precision, lower), scale
         found = jit(slopes_of)(*jax.tree.map(jnp.asarray, given))
+    exact = [np.stack(each) for each in list(zip(*parts(*known, scale), strict=True))[:2]]
+    np.testing.assert_allclose(found["moments"], exact, rtol=1e-9)
     phi = np.linalg.solve(lower, known[1])[[0, -1]]
     square = np.einsum("jar,jr,jbr->jab", phi, d_variance, phi)
     np.testing.assert_allclose(found["precision"], -2 * square / scale[:, None, None], rtol=1e-9, atol=1e-12)

@@ -13,8 +13,8 @@ import scipy.special
 import sympy as sp
 
 from gpdsl.language.vocabulary import FUNCTIONS, REDUCTIONS
-from gpdsl.lowering.table import align, evaluate
-from gpdsl.program.cache import jit
+from gpdsl.lowering.table import align, cosine, evaluate
+from gpdsl.program.cache import jit, precision
 from gpdsl.symbolic import numeric
 from gpdsl.symbolic.functions import (
     ELEMENTARY,
@@ -209,3 +209,15 @@ def test_calls_of_an_expensive_function_are_made_as_one() -> None:
     np.testing.assert_allclose(found, sum((k + 1) * part for k, part in enumerate(separate)), rtol=1e-14)
     reference = scipy.special.log_ndtr
     np.testing.assert_allclose(inside, reference(reference(values["a"])) + reference(values["b"]), rtol=1e-13)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 3e-7), ("float64", 1e-15)])
+def test_cosines_of_turns_have_all_digits_and_so_have_their_slopes(dtype: str, error: float) -> None:
+    """At multiples of 1 / 64, which are exact in turns however many there are."""
+    with precision(dtype):
+        turns = jnp.asarray(np.arange(-4096, 4097) / 64.0, dtype)
+        found, slopes = jax.jit(lambda u: jax.jvp(cosine, (u,), (jnp.ones_like(u),)))(turns)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, np.cos(2 * np.pi * (np.arange(-4096, 4097) % 64) / 64), rtol=0, atol=error)
+    exact = -2 * np.pi * np.sin(2 * np.pi * (np.arange(-4096, 4097) % 64) / 64)
+    np.testing.assert_allclose(slopes, exact, rtol=0, atol=4 * np.pi * error)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ import pytest
 import gpdsl
 from gpdsl.forward import evaluate
 from gpdsl.forward.server import Offered, Refused, Together, _Asked, _hosts, answer, make_server, slopes
-from gpdsl.results.serving import offered
+from gpdsl.results.serving import _levels, offered
 
 PLANES = """
 model planes
@@ -275,6 +276,16 @@ def test_labels_are_numbers_of_levels_and_probabilities() -> None:
     np.testing.assert_allclose(found["log_density"].evaluate(both)[:, 0], fit.log_predictive_density(data), rtol=1e-6)
     with pytest.raises(gpdsl.GpdslError, match="number of a level, from 1 to 3"):
         found["log_density"].evaluate(np.array([[0.0, 4.0]]))
+
+
+def test_levels_without_words_are_their_numbers_up_to_the_last() -> None:
+    shapes: Any = SimpleNamespace(translator=SimpleNamespace(size=lambda _: 3), levels={})
+    place: Any = SimpleNamespace(name="g", label=SimpleNamespace(name="c"))
+    known: Any = SimpleNamespace(program=shapes)
+    np.testing.assert_array_equal(_levels(known, place, np.array([[1.0], [3.0], [2.0]])), [[1], [3], [2]])
+    for beyond in (0.0, 4.0, 1.5):
+        with pytest.raises(gpdsl.GpdslError, match="from 1 to 3"):
+            _levels(known, place, np.array([[beyond]]))
 
 
 @pytest.mark.slow

@@ -169,7 +169,7 @@ def _decide(program: Program, rows: int, options: Options) -> Choice:
     usual = RATE if begins_below(program) else RATE_OF_ROWS
     rate = usual if options.learning_rate is None else options.learning_rate
     many = LAST if _number(options) else _points(rows, batch)
-    steps = options.steps or max(FEWEST, min(STEPS, int(STEPS * (LAST / many) ** 2)))
+    steps = options.steps or STEPS
     if not options.steps and settles(program, batch, optimizer):
         steps = max(FEWEST, min(SETTLING, int(WORK / (samples * rows * many**2))))
     written = options.rows
