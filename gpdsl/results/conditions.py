@@ -226,7 +226,10 @@ class Condition:
         if not (np.all(slope > 0) or np.all(slope < 0)):
             return None
         operator = asked.operator if np.all(slope > 0) else TURNED[asked.operator]
-        return self._beyond(name, place, (right[1] - left[1]) / slope, operator)
+        meet = np.asarray((right[1] - left[1]) / slope)
+        # what has no value, such as the logarithm of a negative number, is as in draws: nothing but unequal
+        found = self._beyond(name, place, meet, operator)
+        return None if found is None else np.where(np.isnan(meet), float(operator == "!="), found)
 
     def _bent(self, asked: m.Operation, name: str, place: tuple[int, ...]) -> np.ndarray | None:
         """Of sides whose gap is known to rise, or to fall, with one random value: where they meet."""
@@ -360,6 +363,9 @@ def condition_of(
     for sign, word in {"&": "and", "|": "or"}.items():
         if sign in text:
             raise GpdslError(f"probability: {quoted(written)} has `{sign}`; conditions are joined by `{word}`")
+    if several := re.search(r"(\w+)\s+(?:not\s+)?in\s*[\[({]", text):
+        remedy = f"write `{several[1]} == 1 or {several[1]} == 2`, words of levels in quotes"
+        raise GpdslError(f"probability: {quoted(written)}: there is no `in`; {remedy}")
     alone = re.fullmatch(r"\s*(not\s)?\s*(?P<name>\w+)\s*", text)
     if alone and alone["name"] in names_of(beliefs):
         raise GpdslError(f"probability: {quoted(written)} compares nothing; write `{alone['name']} == 1`, or `> 0`")

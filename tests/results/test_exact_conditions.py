@@ -73,6 +73,12 @@ def test_shares_of_draws_have_the_error_of_their_number(prediction: gpdsl.Predic
     np.testing.assert_allclose(error, np.where(spread > 0, spread, 3 / 4096))
 
 
+def test_what_has_no_value_is_neither_less_nor_more_by_the_law_and_in_draws(prediction: gpdsl.Prediction) -> None:
+    for condition, at_the_first in (("f > log(x - 2)", 0), ("log(x - 2) > f", 0), ("not (f > log(x - 2))", 1)):
+        known, drawn = (prediction.probability(each) for each in (condition, f"({condition}) and f < 99 + f^2"))
+        assert known[0] == drawn[0] == at_the_first and 0 < known[1] < 1
+
+
 def test_levels_are_named_in_words(prediction: gpdsl.Prediction) -> None:
     first = prediction.mean("kind")[:, 0]
     for condition in ('kind == "barolo"', "kind != 'grignolino'", '"barolo" == kind'):
@@ -87,6 +93,7 @@ def test_levels_are_named_in_words(prediction: gpdsl.Prediction) -> None:
         ('kind == "merlot"', r'`kind` is compared with "merlot"; expected one of barolo, grignolino'),
         ('k == "two"', r'`k` is compared with "two"; expected a number: it has no levels in words'),
         ("f > 1 & f < 2", "has `&`; conditions are joined by `and`"),
+        ('kind in ["barolo"]', "there is no `in`; write `kind == 1 or kind == 2`, words of levels in quotes"),
         ("f > 1 and z > 3", r"^<condition>:1:11: error\[E201\]: unknown name `z`\n +1 \| f > 1 and z > 3\n"),
         (lambda y: y > 3, 'expected a condition as text, as "y > 3", got <function'),
     ],
