@@ -120,6 +120,14 @@ def test_derivatives_are_along_the_columns_they_name() -> None:
         np.testing.assert_array_equal(each.points, [[0, 0, 1, 2], [1, 3, 4, 5]])
 
 
+def test_derivatives_along_an_index_are_those_along_all_its_columns() -> None:
+    lets = "index d in 1..D\noutput slope : real\nslope ~ Normal(sum(d, D(f[1], z[d])), 1)"
+    made = program(latents("f[p](x, z) ~ GP(0, RBF(a))", lets=lets), {"D": 3})
+    rows = Rows({"x": jnp.arange(2.0), "z": jnp.arange(6.0).reshape(2, 3)}, {}, {})
+    _, sums = functionals_at(made.groups[0], made.groups[0].readings.all, rows).parts
+    assert sorted(each.columns for each in getattr(sums, "parts", [sums])) == [(1,), (2,), (3,)]
+
+
 def test_prior_means() -> None:
     made = program(latents("f[p](x) ~ GP(m[p] * x + a, RBF(a))", "g(x) ~ GP(1.5, RBF(b))"), {"D": 2})
     x = np.array([0.0, 1.0, 2.0, 3.0])

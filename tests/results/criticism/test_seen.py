@@ -16,6 +16,7 @@ from gpdsl.program.program import make_rows
 from gpdsl.results.criticism.importance import divergence
 from gpdsl.results.criticism.left_out import Elpd
 from gpdsl.results.criticism.seen import Seen
+from gpdsl.results.fitting import prepare
 
 RNG = np.random.default_rng(4)
 X, Z = np.sort(RNG.uniform(0, 5, 30)), RNG.uniform(0, 5, 30)
@@ -89,12 +90,13 @@ def test_the_divergence_is_that_of_gaussians(posterior: str) -> None:
 
 def test_mixed_second_derivatives_are_those_of_the_formula() -> None:
     """d^2/df dg of -(y - f g)^2 / (2 s^2): (y - 2 f g) / s^2, at means beside those of the prior; 0 of missing rows."""
-    text = HEAD + "output y : real\nparam s : positive\nlatent f(x) ~ GP(2, RBF(1))\nlatent g(x) ~ GP(z, RBF(2))\n"
+    text = (
+        HEAD + "output y : real\nparam s : positive = 0.4\nlatent f(x) ~ GP(2, RBF(1))\nlatent g(x) ~ GP(z, RBF(2))\n"
+    )
     y = np.where(np.arange(30) == 7, np.nan, Y)
-    seen = seen_of(text + "y ~ Normal(f * g, s)", {"y": y}, {"fixed": ["s"], "init": {"s": 0.4}})
+    program, data, _ = prepare(gpdsl.compile(text + "y ~ Normal(f * g, s)"), {"x": X, "z": Z, "y": y}, {}, {})
     above = RNG.standard_normal((30, 2))
-    rows = make_rows(seen.fit.program, seen.data)
-    found = bends(seen.fit.program, rows, seen.fit.parameters, above, np.full((30, 2), 1e-3))
+    found = bends(program, make_rows(program, data), {"s": np.array(0.4)}, above, np.full((30, 2), 1e-3))
     assert found is not None
     product = (2 + above[:, 0]) * (Z + above[:, 1])
     np.testing.assert_allclose(found[0, 1], np.nan_to_num((y - 2 * product) / 0.16), rtol=1e-5, atol=1e-5)

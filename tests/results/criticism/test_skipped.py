@@ -38,6 +38,14 @@ def test_a_fit_of_which_all_is_looked_at_says_nothing() -> None:
     assert said(fit) == ["rows left out, data drawn anew, as that takes longer: fit.diagnose(data) does"]
 
 
+def test_standard_errors_take_an_evaluation_for_each_number_and_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "allows_errors", lambda fit, evaluations: evaluations <= 5)
+    fit: Any = SimpleNamespace(options=SimpleNamespace(beta=1, dtype="float64"), settings=None, interrupted=False)
+    ended: Any = SimpleNamespace(learnt={"a": np.zeros((2, 2)), "b": np.array(0.3)}, profile=lambda: None)
+    with pytest.raises(findings.Unknown, match="they take 6 evaluations of the evidence"):
+        findings._curvature(fit, ended)
+
+
 def test_of_classes_no_statistics_are_compared() -> None:
     text = "input x : real\noutput y : binary\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Bernoulli(probit = f)"
     told = said(gpdsl.compile(text).fit({"x": X, "y": np.sin(X) > 0}))[0]
