@@ -180,7 +180,7 @@ class Seen:
             own: dict[str, np.ndarray] = {}
             if self.reaches(group):
                 mixed = self.points(group)
-                mixed = mixed[np.random.default_rng(0).permutation(len(mixed))[: 20 * NEAR]]
+                mixed = mixed[np.random.default_rng(0).permutation(len(mixed))]
                 own |= {"near": _neighbours(mixed), "far": mixed[:NEAR]}
             elif self.above(number):
                 own["far"] = np.asarray(every_point(fit.inducing[number]), float)[:NEAR]

@@ -9,6 +9,7 @@ from scipy import integrate
 import gpdsl
 from gpdsl.kernels.form import Base
 from gpdsl.program.cache import precision
+from gpdsl.results.criticism import seen
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
 from gpdsl.results.criticism.seen import Seen
@@ -47,6 +48,18 @@ def test_kernels_that_go_with_the_inputs_are_left_alone(kernel: str) -> None:
 def test_groups_of_one_row_each_have_no_length_scale() -> None:
     (found,) = _reaches("u", np.eye(5), np.eye(5), Base("Same", (), (), ()), None)  # type: ignore[arg-type]
     assert found.doubtful and "noise by another name" in found.said and "length-scale" not in found.remedy
+
+
+@pytest.mark.slow
+def test_rows_of_small_groups_find_each_other_among_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of the rows has next to no two of one group where there are thousands."""
+    monkeypatch.setattr(seen, "NEAR", 10)
+    text = (
+        "index s in 1..S\ninput site : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+        "y ~ Normal(a[site], 0.3)"
+    )
+    fit = unlearnt(text, {"site": np.repeat(np.arange(600), 2), "y": np.repeat(np.sin(np.arange(600)), 2)})
+    assert all("noise by another name" not in each.said for each in fit.diagnose())
 
 
 def test_the_reach_is_that_of_the_kernel() -> None:
