@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import sympy as sp
@@ -173,7 +172,6 @@ class _Printer(StrPrinter):
 # E540 to E546 and W640: kernels that prove wrong once their formula or their number of columns is known.
 
 
-@dataclass(frozen=True)
 class Asymmetric(Mistake):
     """A formula that changes when its points change places."""
 
@@ -188,7 +186,6 @@ class Asymmetric(Mistake):
     help: ClassVar = "a covariance of two points is the same in either order; use {forms}"
 
 
-@dataclass(frozen=True)
 class NoVariance(Mistake):
     """A formula with no finite value on the diagonal."""
 
@@ -202,7 +199,6 @@ class NoVariance(Mistake):
     )
 
 
-@dataclass(frozen=True)
 class NegativeVariance(Mistake):
     """A formula whose diagonal is negative."""
 
@@ -214,7 +210,6 @@ class NegativeVariance(Mistake):
     help: ClassVar = "a covariance of a point with itself is a variance; check the signs, or add a constant"
 
 
-@dataclass(frozen=True)
 class ImageSize(Mistake):
     """An image that does not have as many pixels as the data have columns."""
 
@@ -228,7 +223,6 @@ class ImageSize(Mistake):
     pixels: int = 0
 
 
-@dataclass(frozen=True)
 class NoRealValue(Mistake):
     """A formula that is not a real number at ordinary points."""
 
@@ -240,7 +234,6 @@ class NoRealValue(Mistake):
     help: ClassVar = "a covariance is a finite number for any two points: check square roots, logs and divisions"
 
 
-@dataclass(frozen=True)
 class RoughFormula(Mistake):
     """A derivative of a latent whose kernel by formula has too few."""
 
@@ -253,7 +246,6 @@ class RoughFormula(Mistake):
     help: ClassVar = "read fewer derivatives, or use a smoother kernel, such as `RBF` or `Matern52`"
 
 
-@dataclass(frozen=True)
 class NoFeatures(Mistake):
     """Inducing features that a kernel does not have."""
 
@@ -267,7 +259,6 @@ class NoFeatures(Mistake):
     help: ClassVar = "{remedy}"
 
 
-@dataclass(frozen=True)
 class NotPositiveDefinite(Mistake):
     """A formula with a negative eigenvalue at some points, or a negative spectral density."""
 

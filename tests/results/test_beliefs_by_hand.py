@@ -21,7 +21,7 @@ from gpdsl.program.joint import Marginals
 from gpdsl.results import accuracy, integrals, predictive
 from gpdsl.results.accuracy import error_of, error_of_law
 from gpdsl.results.checkpoint import steps_left
-from gpdsl.results.conditional import collapsed
+from gpdsl.results.conditional import _at_bounds, collapsed
 from gpdsl.results.criticism import cavity
 from gpdsl.results.draws import row_by_row
 from gpdsl.results.expectation import AS_MANY, MANY, ROUGH, ROWS_AT_ONCE, SAMPLES, Beliefs, each_component, mean_of
@@ -405,3 +405,13 @@ def test_a_search_without_noise_goes_on_as_it_was_asked_for() -> None:
     assert steps_left(known, asked).steps == 30
     known.history = np.array([[99.0, -3.0]])
     assert steps_left(known, asked).steps == 10
+
+
+@pytest.mark.parametrize("bound", [np.float32(0.1), np.float64(0.1), 2])
+def test_values_are_at_a_bound_as_near_as_its_precision_tells(bound: Any) -> None:
+    """Those of single precision were rounded where they came from."""
+    (before, after), _ = _at_bounds(Law("Normal", {"lower": bound}))
+    rounding = np.finfo(np.float32 if isinstance(bound, np.float32) else float).eps
+    written = 0.1 if bound < 1 else 2.0
+    assert before < written < after
+    assert rounding < after - written < 100 * rounding
