@@ -265,13 +265,17 @@ def integrate(
     density = Explored(program, profile, start, report)
     mode, top = proposals.mode_of(density, density.start, density.steps)
     split, open_ended = modes.around(density, mode, top)
-    others = modes.others(density, program, split, top, ends)
+    known = density.known
+    prior = proposals.over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(split.covariance))))
+    # Where noise is small, latents of short length-scales may be in its place.
+    low = proposals.tops_along(density, prior, known, mode, -1) if known.any() else ()
+    others = modes.others(density, program, split, top, [*ends, *low])
     drawn = Drawn(density, _averaged(program, start, open_ended))
     count = proposals.points_of(len(mode))
     drawn.add(split, proposals.uniform_points(len(mode), count, seed, 0))
     for other in others:
         drawn.add(other, proposals.uniform_points(len(mode), count // 2, seed, 0))
-    weights, shape, error = _more(drawn, split, mode, seed)
+    weights, shape, error = _more(drawn, split, prior, seed)
     shares = modes.shares((split, *others), drawn.points, weights)
     effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
     kept = (weights > LEAST * weights.max()) | (parts > LEAST * parts.max())
@@ -289,14 +293,13 @@ def integrate(
 
 
 def _more(
-    drawn: Drawn, split: proposals.Split, mode: Float[np.ndarray, " d"], seed: int
+    drawn: Drawn, split: proposals.Split, prior: proposals.Split, seed: int
 ) -> tuple[Float[np.ndarray, " points"], float, float]:
     """Points over the prior, and others until averages are good enough: weights, Pareto's k, and the error left."""
-    density, size, count = drawn.density, len(mode), proposals.points_of(len(mode))
+    density, mode, size, count = drawn.density, split.mode, len(split.mode), proposals.points_of(len(split.mode))
     covariance = split.covariance
     known, half = density.known, count // 2 if density.known.any() else count
     if known.any():
-        prior = proposals.over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(covariance))))
         tilted = prior.tilted(density.growing)
         tops = proposals.tops_along(density, tilted, known, mode)
         prior = proposals.as_wide_at(tops, density.value, prior, known, density.widest)

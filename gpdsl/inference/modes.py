@@ -82,6 +82,7 @@ def others(
 ) -> list[proposals.Split]:
     """What is around other modes that matter, from `ends` of searches and other values of periods and frequencies."""
     begun = [*((end, np.sqrt(np.diag(first.covariance))) for end in ends), *_candidates(density, program, first)]
+    begun = [each for each in begun if not _near([first], each[0])]
     heights = density.values(np.array([at for at, _ in begun])) if begun else np.zeros(0)
     known, masses = [first], [top + first.log_volume]
     for place in np.argsort(-heights)[:TRIED]:

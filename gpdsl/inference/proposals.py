@@ -229,9 +229,10 @@ def mode_of(
 
 
 def tops_along(
-    density: Density, prior: Split, known: Bool[np.ndarray, " d"], mode: Float[np.ndarray, " d"]
+    density: Density, prior: Split, known: Bool[np.ndarray, " d"], mode: Float[np.ndarray, " d"], side: int = 1
 ) -> Float[np.ndarray, "known d"]:
-    """About the highest places where one number each, of those that are known, is far above its mode by the prior.
+    """About the highest places where one number each, of those that are known, is far above its mode by the prior, or
+    far below (`side` -1).
 
     Of many numbers it would take too long: the mode stands for each.
     """
@@ -240,7 +241,9 @@ def tops_along(
         return np.tile(mode, (int(np.sum(known)), 1))
     for axis in np.flatnonzero(known):
         free = np.arange(len(mode)) != axis
-        start = np.where(free, mode, max(prior.mode[axis] + prior.above[axis] / WIDER, mode[axis] + CLEAR))
+        width = (prior.above if side > 0 else prior.below)[axis] / WIDER
+        away = side * max(side * prior.mode[axis] + width, side * mode[axis] + CLEAR)
+        start = np.where(free, mode, away)
 
         def held(at: np.ndarray, free: np.ndarray = free) -> tuple[float, np.ndarray]:
             value, slope = density(at)

@@ -168,7 +168,7 @@ def test_one_number_is_swept_along_its_prior() -> None:
     np.testing.assert_allclose(density.points(uniform), prior.points(uniform))
 
 
-def test_tops_are_where_the_others_go_when_one_is_large() -> None:
+def test_tops_are_where_the_others_go_when_one_is_large_or_small() -> None:
     """The highest place along a ridge."""
 
     def ridge(at: np.ndarray) -> tuple[float, np.ndarray]:
@@ -178,6 +178,8 @@ def test_tops_are_where_the_others_go_when_one_is_large() -> None:
     prior = Split(np.zeros(2), np.eye(2), np.full(2, 3.6), np.full(2, 3.6))
     found = tops_along(ridge, prior, np.array([True, False]), np.zeros(2))
     np.testing.assert_allclose(found, [[3.0, -3.0]], atol=0.1)
+    below = tops_along(ridge, prior, np.array([True, False]), np.zeros(2), -1)
+    np.testing.assert_allclose(below, [[-3.0, 3.0]], atol=0.1)
 
 
 def test_kernels_are_as_wide_as_points_and_their_number_say() -> None:
