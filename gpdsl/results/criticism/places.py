@@ -5,7 +5,7 @@ Those that were seen lie further in than new ones: fewer inside than of new ones
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,6 +50,12 @@ FEW_COLUMNS = 50
 NEIGHBOURS_ALIKE = 0.3
 """Correlation of neighbours, left out, from which on they have something in common that the fit does not know."""
 
+
+PARTS, PART = 8, 12
+"""Into how many parts rows fall in the order of an input, and how many values a part has at least."""
+
+UNEVEN = 1.5
+"""How many times wider values spread in one of these parts than in another, from which on it matters."""
 
 DRAWS = 100
 """Of q, over which the places of values that it has seen are averaged."""
@@ -102,22 +108,19 @@ def of_both(
     What is weighed is uniform if the model is right, and whatever the rest would be moves the distance from that by no
     more than their share.
     """
-    together = alike(f"calibration of {name}", in_deviations(places), line)
+    title, deviations = f"calibration of {name}", in_deviations(places)
+    together = alike(title, deviations, line) or uneven(title, deviations, line)
     if together is not None:
         return together
     open_share, inside = float(np.mean(~weighed)), float(np.mean(np.abs(places - 0.5) < 0.45))
-    apart = (
-        scipy.stats.kstest(places[weighed], "uniform").statistic * (1.0 - open_share) - open_share
-        if weighed.any()
-        else 0.0
-    )
-    uneven = float(scipy.stats.kstwo.sf(max(float(apart), 0.0), len(places)))
+    far = scipy.stats.kstest(places[weighed], "uniform").statistic * (1.0 - open_share) if weighed.any() else 0.0
+    apart = float(scipy.stats.kstwo.sf(max(float(far) - open_share, 0.0), len(places)))
     narrow = float(scipy.stats.binom.cdf(round(inside * len(places)), len(places), 0.9))
-    p, words = min(narrow, uneven), "narrow" if inside < 0.9 else "wide, or not where the values are"
+    p, words = min(narrow, apart), "narrow" if inside < 0.9 else "wide, or not where the values are"
     by = "the other rows" + ", or all where weights do not tell," * bool(open_share)
     by = by if weighed.any() else "all rows"
     return Finding(
-        f"calibration of {name}",
+        title,
         p,
         2 * p < CHANCE,
         f"90% intervals from {by} hold {inside:.0%} of its values, p {p:.2g}",
@@ -147,11 +150,12 @@ def learn_noise(program: Program) -> str:
 
 
 class Line(NamedTuple):
-    """Pairs of values that are neighbours, and what they are neighbours in."""
+    """Pairs of values that are neighbours, what they are neighbours in, and the columns of that."""
 
     name: str
     one: Int[np.ndarray, " pairs"]
     other: Int[np.ndarray, " pairs"]
+    columns: Mapping[str, Float[np.ndarray, " values"]]
 
 
 def line_of(data: Data, values: int) -> Line | None:
@@ -160,16 +164,22 @@ def line_of(data: Data, values: int) -> Line | None:
     plain = all(each.dtype.kind in "fiu" and len(each) == values for each in inputs.values())
     if not inputs or not plain or len(data.observed) != 1 or data.rows != values or values <= FEW:
         return None
-    points = np.concatenate([each.reshape(values, -1).astype(float) for each in inputs.values()], axis=1)
-    if points.shape[1] == 1:
-        order = np.argsort(points[:, 0], kind="stable")
-        return Line(f"along `{next(iter(inputs))}`", order[:-1], order[1:])
+    columns = {name: each.reshape(values, -1).astype(float) for name, each in inputs.items()}
+    points = np.concatenate([*columns.values()], axis=1)
     if points.shape[1] > FEW_COLUMNS:
         return None
+    columns = {
+        f"{name}[{k}]" if each.shape[1] > 1 else name: own
+        for name, each in columns.items()
+        for k, own in enumerate(each.T, 1)
+    }
+    if len(columns) == 1:
+        order = np.argsort(points[:, 0], kind="stable")
+        return Line(f"along `{next(iter(columns))}`", order[:-1], order[1:], columns)
     spread, every = np.std(points, axis=0), np.arange(values)
     scaled = points / np.where(spread > 0, spread, 1.0)
     nearest = scipy.spatial.KDTree(scaled).query(scaled, 2)[1]
-    return Line("in the inputs", every, np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0]))
+    return Line("in the inputs", every, np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0]), columns)
 
 
 def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None) -> Finding | None:
@@ -190,12 +200,53 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None) -
     )
 
 
+def uneven(title: str, places: Float[np.ndarray, " values"], line: Line | None, normal: bool = False) -> Finding | None:
+    """Whether values spread more in one part of the rows than in another, in the order of an input.
+
+    Places are in standard deviations: of a right model their sizes have one distribution everywhere, which Kruskal and
+    Wallis' test compares by ranks, and Spearman's correlation, for what grows. Each input is two chances more. `normal`
+    tells of which noise.
+    """
+    found, columns = [], {} if line is None else line.columns
+    for name, column in columns.items():
+        parts, few = _parts(column)
+        sizes = [np.abs(places[each]) for each in parts]
+        if len(sizes) > 1 and np.ptp(np.concatenate(sizes)) > 0:
+            trend = scipy.stats.spearmanr(np.abs(places), column).pvalue
+            p = 2 * len(columns) * float(min(scipy.stats.kruskal(*sizes).pvalue, trend))
+            spreads = [np.mean(each) for each in sizes]
+            times = float(np.max(spreads) / max(np.min(spreads), 1e-9))
+            if p < CHANCE and times > UNEVEN:
+                found.append((p, name, times, few))
+    if not found:
+        return None
+    p, name, times, few = min(found)
+    where = f"at one value of `{name}` as at another" if few else f"in one part of `{name}` as in another"
+    own = f"`Normal(f, exp(g))` with a latent g of `{name}`" + f", or `sigma[{name}]` if it is a label" * few
+    return Finding(
+        title,
+        p,
+        True,
+        f"values spread {times:.2g} times as wide {where}, beside what is said of them, p {p:.2g}",
+        "intervals are too wide here and too narrow there: "
+        + (f"let the noise change, {own}" if normal else f"take a likelihood whose spread changes with `{name}`"),
+    )
+
+
+def _parts(column: Float[np.ndarray, " values"]) -> tuple[list[Int[np.ndarray, " part"]], bool]:
+    """Rows of each value of a column, where these are `few`; else of about as many in the order of its values."""
+    values, number, counts = np.unique(column, return_inverse=True, return_counts=True)
+    if len(values) <= PARTS:
+        return [np.flatnonzero(number == k) for k in range(len(values)) if counts[k] >= PART], True
+    return np.array_split(np.argsort(column, kind="stable"), max(1, min(PARTS, len(column) // PART))), False
+
+
 def calibrated(places: Float[np.ndarray, " values"], line: Line | None = None, first: str = "") -> Finding:
     """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12).
 
     What to do begins with `first`.
     """
-    together = alike("calibration", places, line)
+    together = alike("calibration", places, line) or uneven("calibration", places, line, normal=True)
     if together is not None:
         return together
     ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.results.criticism.places import calibrated
+from gpdsl.results.criticism.places import Line, calibrated, uneven
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,38 @@ def test_two_groups_are_told_to_be_two() -> None:
     found = calibrated(np.concatenate([halves, -halves]))
     assert found.doubtful and "two groups" in found.remedy
     assert not calibrated(stats.norm.ppf((np.arange(400) + 0.5) / 400)).doubtful
+
+
+def deviations(x: np.ndarray, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Values of a function drawn with noise of these sizes, as those see them who take it to be the same everywhere."""
+    kernel = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    values = np.linalg.cholesky(kernel + np.diag(noise**2)) @ rng.standard_normal(len(x))
+    inverse = np.linalg.inv(kernel + np.mean(noise**2) * np.eye(len(x)))
+    return (inverse @ values) / np.sqrt(np.diag(inverse))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("times", "doubtful"), [(1.0, 0), (6.0, 10)])
+def test_noise_that_changes_along_an_input_is_told(times: float, doubtful: int) -> None:
+    """Of 10 sets each: noise as large everywhere, and six times as large at one end as at the other."""
+    rng, found = np.random.default_rng(5), []
+    for _ in range(10):
+        x, other = np.sort(rng.uniform(0, 10, 120)), rng.uniform(0, 1, 120)
+        places = deviations(x, 0.1 * times ** (x / 10), rng)
+        line = Line("", np.arange(119), np.arange(1, 120), {"other": other, "x": x})
+        found.append(uneven("calibration", places, line, normal=True))
+    told = [each for each in found if each is not None]
+    assert len(told) == doubtful
+    assert all("latent g of `x`" in each.remedy and "label" not in each.remedy for each in told)
+
+
+def test_noise_that_differs_between_labels_is_told() -> None:
+    rng = np.random.default_rng(6)
+    x, site = np.sort(rng.uniform(0, 10, 120)), rng.integers(0, 3, 120).astype(float)
+    places = deviations(x, np.array([0.1, 0.1, 0.5])[site.astype(int)], rng)
+    told = uneven("calibration", places, Line("", np.arange(119), np.arange(1, 120), {"site": site}), normal=True)
+    assert told is not None and "`sigma[site]` if it is a label" in told.remedy
+    counts = uneven("calibration of y", places, Line("", np.arange(119), np.arange(1, 120), {"site": site}))
+    assert counts is not None and "a likelihood whose spread changes with `site`" in counts.remedy
 
 
 def test_neighbours_that_miss_alike_are_told() -> None:
