@@ -26,7 +26,7 @@ from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
 from gpdsl.inference.quadruply_stochastic.sums import gathered, inputs_of, moments, slab, whole_divergence
 from gpdsl.inference.quadruply_stochastic.swept import Slopes, slopes
 from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit, SweptFit, notes_on_width, steadied
-from gpdsl.inference.quadruply_stochastic.weights import Features, Weights, start_weights
+from gpdsl.inference.quadruply_stochastic.weights import Features, FourierFeatures, Weights, start_weights
 from gpdsl.inference.sampling import some_rows_sum_and_error
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.numerics import jitter_for
@@ -228,6 +228,7 @@ class QsgpSearch:
         parameters = {name: np.asarray(learnt[name]) for name in self.plain.parameters.initial}
         value += ascent.constant if isinstance(ascent, SolvedFit) else 0.0
         notes = notes_on_width(problem, features, q, learnt) + _noisy_mean(problem.options.basis, choice)
+        notes += _same_everywhere(features, q)
         message = STAYED if stayed else ""
         return Result(parameters, [], [], np.ones(1), value, error, message, held=held, notes=notes)
 
@@ -239,6 +240,16 @@ def _noisy_mean(basis: str, choice: WeightChoice) -> tuple[str, ...]:
     return (
         "sampled steps end beside the best mean, as far as their noise takes them; q is solved for where features is "
         f"at most {MOST_SOLVED} and feature_sums is left out",
+    )
+
+
+def _same_everywhere(features: Features, q: Weights) -> tuple[str, ...]:
+    """Of waves with independent weights, whose variances add up to the same wherever they are."""
+    if not isinstance(features, FourierFeatures) or q.columns:
+        return ()
+    return (
+        "standard deviations of the latent are the same everywhere: they do not grow away from the rows, where "
+        "predictions are not to be trusted; with chevron = features, where these are few, and engine = vi they do",
     )
 
 

@@ -114,7 +114,9 @@ def test_diagonals_say_how_wide_they_are(data: dict[str, np.ndarray]) -> None:
     x, own = data["x"], fit.predict({"x": data["x"]}).variance("f")
     exact = np.diag(0.04 * np.linalg.solve(kernel(x, x) + 0.04 * np.eye(80), kernel(x, x)))
     factor = float(np.median(np.sqrt(own / exact)))
-    (note,) = fit.notes
+    note, other = fit.notes
+    assert "do not grow away from the rows" in other
+    assert 0.5 < fit.predict({"x": [300.0]}).sd("f")[0] / np.median(np.sqrt(own)) < 2.0
     said = float(note.split(" times")[0].split()[-1])
     assert factor > 3
     assert said == pytest.approx(factor, rel=0.1)
