@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sympy as sp
 
 from gpdsl.language import ModelError
 from gpdsl.language.warnings import Report
 from gpdsl.symbolic.checking import all_warnings, compile_checked, grave_warnings
 from gpdsl.symbolic.kernel_analysis import analyse
+from gpdsl.symbolic.kernel_calculus import in_words
 from tests.timing import processor_seconds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kernels"
@@ -142,3 +144,10 @@ def test_the_warning_names_a_matrix_that_shows_it() -> None:
     assert np.linalg.eigvalsh(values)[0] < -0.01
     (only,) = grave_warnings(compile_checked(model("r; ls", "exp(-(r/ls)^3)", 1)))
     assert "eigenvalues from -" in only.message_text()
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(60, "a^2 + b^2 + c^2"), (15, "a^2 + b^2 + c^2"), (10, "a^2 + b^2…")]
+)
+def test_formulas_in_words_are_cut_where_they_are_too_long(longest: int, expected: str) -> None:
+    assert in_words(sum(each**2 for each in sp.symbols("a:c")), longest) == expected
