@@ -189,7 +189,7 @@ FEW = 6
 
 @spoken
 @dataclass(frozen=True, eq=False)
-class Total:
+class Total(np.lib.mixins.NDArrayOperatorsMixin):
     """One number of all rows, or of each group; `groups` are their names in order, None without any.
 
     Groups by several columns have tuples for names, as `total["May", "north"]`; `by` are the names of columns.
@@ -234,38 +234,27 @@ class Total:
             raise GpdslError(f"total: {group!r} is no group; expected one of {listed(names) or 'none, without `by`'}")
         return Total(self.draws[:, names.index(asked)], drawn=self.drawn)
 
-    def __sub__(self, other: Any) -> Total:
-        """How much more it is than another from the same draws, as of another group, or than a number."""
-        return self._with(other, np.subtract)
+    __hash__ = object.__hash__
 
-    def __add__(self, other: Any) -> Total:
-        """The same for a sum, such as of two groups."""
-        return self._with(other, np.add)
-
-    def __mul__(self, other: Any) -> Total:
-        """So many times as much, as at a price."""
-        return self._with(other, np.multiply)
-
-    def __truediv__(self, other: Any) -> Total:
-        """The share of another, or of a number."""
-        return self._with(other, np.divide)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def _with(self, other: Any, operation: np.ufunc) -> Total:
-        """Draw by draw. Raises GpdslError for a total whose draws do not belong to these, and for no number."""
-        if not isinstance(other, Total):
-            if isinstance(other, bool) or not isinstance(other, int | float | np.number):
-                raise GpdslError(f"total: expected another total or a number, got {str(other)[:60]}")
-            return Total(operation(self.draws, float(other)), self.groups, self.by, self.drawn)
-        if other.draws.shape != self.draws.shape or np.any(np.asarray(other.groups) != self.groups):
-            raise GpdslError("total: expected another total of as many draws and of the same groups and axes")
-        if other.drawn != self.drawn:
-            raise GpdslError(
-                "total: draws of two predictions, or with two seeds, do not belong together; predict all rows at once "
-                "and take groups of these, as in `total = fit.predict(rows).total(name, by=...)`"
-            )
-        return Total(operation(self.draws, other.draws), self.groups, self.by, self.drawn)
+    def __array_ufunc__(self, function: np.ufunc, method: str, *given: Any, **options: Any) -> Total:
+        """Draw by draw, of totals from the same draws and of numbers: `1 - a / b`, `np.log(a)`; the mean of `a > 3` is
+        a probability. Raises GpdslError for a total whose draws do not belong to these, and for what is no number.
+        """
+        if method != "__call__" or options or function.nout > 1:
+            raise GpdslError("total: expected an operation such as `a - b`, or a function such as np.log")
+        for each in given:
+            if not isinstance(each, Total):
+                if isinstance(each, bool) or not isinstance(each, int | float | np.number):
+                    raise GpdslError(f"total: expected another total or a number, got {str(each)[:60]}")
+            elif each.draws.shape != self.draws.shape or np.any(np.asarray(each.groups) != self.groups):
+                raise GpdslError("total: expected another total of as many draws and of the same groups and axes")
+            elif each.drawn != self.drawn:
+                raise GpdslError(
+                    "total: draws of two predictions, or with two seeds, do not belong together; predict all rows at "
+                    "once and take groups of these, as in `total = fit.predict(rows).total(name, by=...)`"
+                )
+        draws = function(*(each.draws if isinstance(each, Total) else float(each) for each in given))
+        return Total(draws, self.groups, self.by, self.drawn)
 
     def to_frame(self, quantiles: float | Sequence[float] = (0.05, 0.95)) -> DataFrame:
         """A pandas frame with one row for each group: `mean`, `sd`, `q0.05` and so on; elements as `mean[1]`."""

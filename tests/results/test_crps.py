@@ -145,6 +145,12 @@ def test_totals_of_groups_are_compared_draw_by_draw() -> None:
     both = total["a"] + total["b"]
     np.testing.assert_array_equal(both.draws, total.draws.sum(axis=1))
     np.testing.assert_array_equal((2 * both / total["a"]).draws, 2 * both.draws / total["a"].draws)
+    np.testing.assert_array_equal((1 - total["a"] ** 2).draws, 1 - total["a"].draws ** 2)
+    np.testing.assert_array_equal((-np.exp(total)).draws, -np.exp(total.draws))
+    assert (total["b"] > total["a"]).mean == np.mean(total.draws[:, 1] > total.draws[:, 0])
+    for refused in (lambda: np.sum(total), lambda: total + [1, 2], lambda: np.divmod(total, 2)):
+        with pytest.raises(gpdsl.GpdslError, match="expected an operation|expected another total or a number"):
+            refused()
     mean = prediction.total("f", how="mean", count=4000)
     for others, seed in ((copy.copy(prediction), 0), (prediction, 1)):
         with pytest.raises(gpdsl.GpdslError, match="draws of two predictions, or with two seeds, do not belong"):
