@@ -46,11 +46,14 @@ from gpdsl.results.criticism.learnt import certainty, informed, price_of_certain
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
 from gpdsl.results.criticism.places import (
     CHANCE,
+    columns_of,
+    in_deviations,
     learn_noise,
     line_of,
     of_both,
     price_of_values,
     spreading,
+    uneven,
     values_seen,
 )
 from gpdsl.results.criticism.seen import Seen
@@ -228,16 +231,18 @@ def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
 
 def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
     """Whether values lie evenly in what the other rows predict of them."""
-    first = learn_noise(left.fit.program)
-    for name in predictable_outputs(left.fit.program.declarations) if left.left else ():
+    program = left.fit.program
+    first, normal = learn_noise(program), all(each.distribution == "Normal" for each in program.observations)
+    for name in predictable_outputs(program.declarations) if left.left else ():
         places = left.pit(name)
-        places = places[np.isfinite(places)]
+        places, title = places[np.isfinite(places)], f"calibration of {name}"
         if not places.size:
             continue
         inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(scipy.stats.kstest(places, "uniform").pvalue)
         words = "narrow" if inside < 0.9 else "wide, or not where the values are"
-        yield Finding(
-            f"calibration of {name}",
+        columns = {} if left.fit.at_rows.by_data else columns_of(left.data, len(places))  # else `calibrated` tells
+        yield uneven(title, in_deviations(places), columns, normal) or Finding(
+            title,
             p,
             p < CHANCE,
             f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}",

@@ -109,7 +109,8 @@ def of_both(
     more than their share.
     """
     title, deviations = f"calibration of {name}", in_deviations(places)
-    together = alike(title, deviations, line) or uneven(title, deviations, line)
+    columns = line.columns if line is not None and np.mean(weighed) > MOSTLY else {}
+    together = alike(title, deviations, line) or uneven(title, deviations, columns)
     if together is not None:
         return together
     open_share, inside = float(np.mean(~weighed)), float(np.mean(np.abs(places - 0.5) < 0.45))
@@ -160,19 +161,10 @@ class Line(NamedTuple):
 
 def line_of(data: Data, values: int) -> Line | None:
     """Neighbours along the one number, or in the numbers, that rows have for inputs, where each row has one value."""
-    inputs = {name: np.asarray(each) for name, each in data.inputs.items()}
-    plain = all(each.dtype.kind in "fiu" and len(each) == values for each in inputs.values())
-    if not inputs or not plain or len(data.observed) != 1 or data.rows != values or values <= FEW:
+    columns = columns_of(data, values)
+    if not columns:
         return None
-    columns = {name: each.reshape(values, -1).astype(float) for name, each in inputs.items()}
-    points = np.concatenate([*columns.values()], axis=1)
-    if points.shape[1] > FEW_COLUMNS:
-        return None
-    columns = {
-        f"{name}[{k}]" if each.shape[1] > 1 else name: own
-        for name, each in columns.items()
-        for k, own in enumerate(each.T, 1)
-    }
+    points = np.stack([*columns.values()], axis=1)
     if len(columns) == 1:
         order = np.argsort(points[:, 0], kind="stable")
         return Line(f"along `{next(iter(columns))}`", order[:-1], order[1:], columns)
@@ -180,6 +172,20 @@ def line_of(data: Data, values: int) -> Line | None:
     scaled = points / np.where(spread > 0, spread, 1.0)
     nearest = scipy.spatial.KDTree(scaled).query(scaled, 2)[1]
     return Line("in the inputs", every, np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0]), columns)
+
+
+def columns_of(data: Data, values: int) -> Mapping[str, Float[np.ndarray, " values"]]:
+    """The numbers that rows have for inputs, where each row has one value; none of few rows, or of many columns."""
+    inputs = {name: np.asarray(each) for name, each in data.inputs.items()}
+    plain = all(each.dtype.kind in "fiu" and len(each) == values for each in inputs.values())
+    if not plain or len(data.observed) != 1 or data.rows != values or values <= FEW:
+        return {}
+    found = {
+        f"{name}[{k}]" if each.size > values else name: own
+        for name, each in inputs.items()
+        for k, own in enumerate(each.reshape(values, -1).T.astype(float), 1)
+    }
+    return found if len(found) <= FEW_COLUMNS else {}
 
 
 def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None) -> Finding | None:
@@ -200,14 +206,19 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None) -
     )
 
 
-def uneven(title: str, places: Float[np.ndarray, " values"], line: Line | None, normal: bool = False) -> Finding | None:
+def uneven(
+    title: str,
+    places: Float[np.ndarray, " values"],
+    columns: Mapping[str, Float[np.ndarray, " values"]],
+    normal: bool = False,
+) -> Finding | None:
     """Whether values spread more in one part of the rows than in another, in the order of an input.
 
     Places are in standard deviations: of a right model their sizes have one distribution everywhere, which Kruskal and
     Wallis' test compares by ranks, and Spearman's correlation, for what grows. Each input is two chances more. `normal`
     tells of which noise.
     """
-    found, columns = [], {} if line is None else line.columns
+    found = []
     for name, column in columns.items():
         parts, few = _parts(column)
         sizes = [np.abs(places[each]) for each in parts]
@@ -246,7 +257,8 @@ def calibrated(places: Float[np.ndarray, " values"], line: Line | None = None, f
 
     What to do begins with `first`.
     """
-    together = alike("calibration", places, line) or uneven("calibration", places, line, normal=True)
+    columns = {} if line is None else line.columns
+    together = alike("calibration", places, line) or uneven("calibration", places, columns, normal=True)
     if together is not None:
         return together
     ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]

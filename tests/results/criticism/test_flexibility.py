@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.results.criticism.places import Line, calibrated, uneven
+from gpdsl.results.criticism.places import calibrated, uneven
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,7 @@ def test_noise_that_changes_along_an_input_is_told(times: float, doubtful: int) 
     for _ in range(10):
         x, other = np.sort(rng.uniform(0, 10, 120)), rng.uniform(0, 1, 120)
         places = deviations(x, 0.1 * times ** (x / 10), rng)
-        line = Line("", np.arange(119), np.arange(1, 120), {"other": other, "x": x})
-        found.append(uneven("calibration", places, line, normal=True))
+        found.append(uneven("calibration", places, {"other": other, "x": x}, normal=True))
     told = [each for each in found if each is not None]
     assert len(told) == doubtful
     assert all("latent g of `x`" in each.remedy and "label" not in each.remedy for each in told)
@@ -59,9 +58,9 @@ def test_noise_that_differs_between_labels_is_told() -> None:
     rng = np.random.default_rng(6)
     x, site = np.sort(rng.uniform(0, 10, 120)), rng.integers(0, 3, 120).astype(float)
     places = deviations(x, np.array([0.1, 0.1, 0.5])[site.astype(int)], rng)
-    told = uneven("calibration", places, Line("", np.arange(119), np.arange(1, 120), {"site": site}), normal=True)
+    told = uneven("calibration", places, {"site": site}, normal=True)
     assert told is not None and "`sigma[site]` if it is a label" in told.remedy
-    counts = uneven("calibration of y", places, Line("", np.arange(119), np.arange(1, 120), {"site": site}))
+    counts = uneven("calibration of y", places, {"site": site})
     assert counts is not None and "a likelihood whose spread changes with `site`" in counts.remedy
 
 
