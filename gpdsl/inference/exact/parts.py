@@ -58,6 +58,11 @@ class Part:
         """Number of values of each set, with those that fill it up: the size of B."""
         return self.elements.shape[1] * self.rows.shape[1] if self.kept is None else self.kept.shape[1]
 
+    def rows_of(self, number: int) -> tuple[Int[np.ndarray, " values"], Int[np.ndarray, " values"]]:
+        """The places of the values of a set among its elements and rows, -1 where one fills it up, and their rows."""
+        kept = np.arange(self.width) if self.kept is None else self.kept[number]
+        return kept, np.tile(self.rows[number], self.elements.shape[1])[kept.clip(0)]
+
     def values_of(self, found: Array, axes: Sequence[int] = (-1,)) -> Array:
         """What belongs to the values of each set, [sets, ...], from what belongs to all its elements and rows.
 

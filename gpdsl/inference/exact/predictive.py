@@ -228,11 +228,14 @@ class Exact(posterior.Posterior):
 
     def inverses(self) -> Iterator[Inverse]:
         _, (parts, _) = self.numbers
-        for part in parts:
-            for factor, alpha in zip(np.asarray(part.factor, float), np.asarray(part.alpha, float), strict=True):
+        for part, known in zip(self.held.parts, parts, strict=True):
+            sets = zip(np.asarray(known.factor, float), np.asarray(known.alpha, float), strict=True)
+            for number, (factor, alpha) in enumerate(sets):
                 (potri,) = get_lapack_funcs(("potri",), (factor,))
                 inverse = potri(np.asfortranarray(factor), lower=1)[0]
-                yield Inverse(np.diagonal(inverse), alpha, spread_of(factor))
+                kept, rows = part.rows_of(number)
+                own = kept >= 0
+                yield Inverse(np.diagonal(inverse)[own], alpha[own], spread_of(factor[np.ix_(own, own)]), rows[own])
 
     def _drawn_at(
         self,

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.features import Features, RowFeatures, row_moments
@@ -315,6 +315,8 @@ class Inverse(NamedTuple):
     diagonal: Float[np.ndarray, " values"]
     alpha: Float[np.ndarray, " values"]
     spread: float
+    rows: Int[np.ndarray, " values"]
+    """The number of the row of each value."""
 
 
 def spread_of(factor: Float[np.ndarray, "n n"]) -> float:

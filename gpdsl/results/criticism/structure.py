@@ -43,6 +43,7 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         told = _told_by_others(seen.program, inverses)
         yield from _used(seen, sum(float(np.sum(1.0 - each.diagonal)) for each in inverses), "", told)
         places = np.concatenate([each.alpha / np.sqrt(each.diagonal) for each in inverses])
+        places = places[np.argsort(np.concatenate([each.rows for each in inverses]), kind="stable")]
         yield calibrated(places, line_of(seen.data, len(places)), learn_noise(fit.program))
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)

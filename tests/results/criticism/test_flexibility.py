@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.program.cache import precision
 from gpdsl.results.criticism.places import calibrated, uneven
 
 
@@ -62,6 +63,35 @@ def test_noise_that_differs_between_labels_is_told() -> None:
     assert told is not None and "`sigma[site]` if it is a label" in told.remedy
     counts = uneven("calibration of y", places, {"site": site})
     assert counts is not None and "a likelihood whose spread changes with `site`" in counts.remedy
+
+
+GROUPED = """index s in 1..S
+input site : label[s]
+input x : real
+output y : real
+param a[s] : real ~ Normal(0, 1)
+param sigma : positive
+y ~ Normal(a[site], sigma)
+"""
+
+
+def test_values_of_many_blocks_stand_in_the_order_of_the_rows() -> None:
+    """Groups of unequal sizes, of which each is a block, shuffled: noise that grows along another column."""
+    rng = np.random.default_rng(7)
+    site = rng.permutation(np.repeat(np.arange(24), rng.integers(4, 9, 24)))
+    x = rng.uniform(0, 1, len(site))
+    y = rng.standard_normal(24)[site] + 0.1 * 10**x * rng.standard_normal(len(site))
+    data = {"site": site.astype(str), "x": x, "y": y}
+    fit = gpdsl.compile(GROUPED).fit(data, progress=False)
+    assert "in one part of `x` as in another" in fit.summary()
+    with precision("float64"):
+        inverses = list(fit.at_rows.inverses())
+    alike, sigma = (site[:, None] == site).astype(float), fit.parameters["sigma"]
+    whole = np.linalg.inv(np.eye(len(site)) + alike / sigma**2)
+    rows = np.concatenate([each.rows for each in inverses])
+    assert len(inverses) == 24 and sorted(rows) == list(range(len(site)))
+    np.testing.assert_allclose(np.concatenate([each.diagonal for each in inverses]), np.diag(whole)[rows], rtol=1e-8)
+    np.testing.assert_allclose(np.concatenate([each.alpha for each in inverses]), (whole @ y / sigma)[rows], rtol=1e-6)
 
 
 def test_neighbours_that_miss_alike_are_told() -> None:
