@@ -265,7 +265,9 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     habit = standardise_habit(before) or _sign_habit(piece.text, token.start_pos)
     sized = _SIZED.match(before)
     if sized:
-        habit = f"a size stands in the type: `{sized[1]} {sized[2]} : real[{shown}]`; in the name stands an index"
+        kind = re.search(r":\s*(\w+)", piece.text)
+        declared = f"{sized[1]} {sized[2]} : {kind[1] if kind else 'real'}[{shown}]"
+        habit = f"a size stands in the type: `{declared}`; in the name stands an index"
     elif shown.startswith('"') and before.rstrip().endswith(("==", "!=")):
         habit = habit or LEVELS
     elif token == "=" and before.startswith("kernel "):
