@@ -266,8 +266,8 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     sized = _SIZED.match(before)
     if sized:
         kind = re.search(r":\s*(\w+)", piece.text)
-        declared = f"{sized[1]} {sized[2]} : {kind[1] if kind else 'real'}[{shown}]"
-        habit = f"a size stands in the type: `{declared}`; in the name stands an index"
+        rather = f"{sized[1]} {sized[2]} : {kind[1] if kind else 'real'}[{shown}]"
+        habit = f"a size stands in the type: `{rather}`; in the name stands an index"
     elif shown.startswith('"') and before.rstrip().endswith(("==", "!=")):
         habit = habit or LEVELS
     elif token == "=" and before.startswith("kernel "):
