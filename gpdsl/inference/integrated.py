@@ -266,7 +266,7 @@ def integrate(
     mode, top = proposals.mode_of(density, density.start, density.steps)
     split, open_ended = modes.around(density, mode, top)
     known = density.known
-    prior = proposals.over_prior(density.prior, density.start, known, (mode, np.sqrt(np.diag(split.covariance))))
+    prior = proposals.over_prior(density.prior, density.start, known, (mode, split.sds))
     # Where noise is small, latents of short length-scales may be in its place.
     low = proposals.tops_along(density, prior, known, mode, -1) if known.any() else ()
     others = modes.others(density, program, split, top, [*ends, *low])

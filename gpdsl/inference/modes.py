@@ -81,7 +81,7 @@ def others(
     ends: Sequence[Float[np.ndarray, " d"]],
 ) -> list[proposals.Split]:
     """What is around other modes that matter, from `ends` of searches and other values of periods and frequencies."""
-    begun = [*((end, np.sqrt(np.diag(first.covariance))) for end in ends), *_candidates(density, program, first)]
+    begun = [*((end, first.sds) for end in ends), *_candidates(density, program, first)]
     begun = [each for each in begun if not _near([first], each[0])]
     heights = density.values(np.array([at for at, _ in begun])) if begun else np.zeros(0)
     known, masses = [first], [top + first.log_volume]
@@ -110,7 +110,7 @@ def _candidates(
 ) -> Iterator[tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]]:
     """Places where another mode may be, and lengths of first steps from there."""
     data, learnt = program.parameters.data, density.learnt(first.mode)
-    widths = flat(density.learnt(np.sqrt(np.diag(first.covariance))))
+    widths = flat(density.learnt(first.sds))
     for name in {**data.steps, **data.others}:
         bijector = program.parameters.bijectors[name]
         here = np.asarray(bijector.forward(learnt[name]))

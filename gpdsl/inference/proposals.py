@@ -95,6 +95,11 @@ class Split:
         """By the widths, those of both sides alike."""
         return self.axes * (0.5 * (self.below + self.above)) ** 2 @ self.axes.T
 
+    @property
+    def sds(self) -> Float[np.ndarray, " d"]:
+        """Of every number, by the same."""
+        return np.sqrt(np.diag(self.covariance))
+
     def along(self, axis: int) -> Split:
         """That of one number, where axes are those of the numbers."""
         own = slice(axis, axis + 1)
@@ -214,18 +219,13 @@ def _chosen(
 def mode_of(
     density: Density,
     start: Float[np.ndarray, " d"],
-    units: float | Float[np.ndarray, " d"] = 1.0,
+    units: Float[np.ndarray, " d"] | None = None,
     steps: int = 50,
     tolerance: float = SETTLED,
 ) -> tuple[Float[np.ndarray, " d"], float]:
     """The mode next to a start, and its value; first steps are no longer than `units`."""
-
-    def counted(at: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = density(at * units)
-        return value, slope * units
-
-    found = maximise(counted, start / units, steps=steps, tolerance=tolerance, report=lambda *_: None, size=1.0)
-    return np.asarray(found.point * units, float), float(found.value)
+    found = maximise(density, start, steps=steps, tolerance=tolerance, report=lambda *_: None, size=1.0, units=units)
+    return np.asarray(found.point, float), float(found.value)
 
 
 def tops_along(

@@ -74,18 +74,19 @@ def maximise(
     report: Callable[[int, float], None],
     within: tuple[Tree, Tree] | None = None,
     size: float | None = None,
-    units: Mapping[str, float] | None = None,
+    units: Mapping[str, float] | Vector | None = None,
 ) -> Outcome:
     """Maximise `objective`, which gives value and gradient. A value that is not finite makes the line search back off.
 
     `within` are the least and the greatest values that every number of the point may take. `tolerance` is the smallest
     gain worth another iteration: relative to the value, or for each of the `size` observed values that it is a sum
     over. Other units of the outputs move a bound by a constant, and a rule that is relative to it stops elsewhere.
-    `units` are lengths of first steps along leaves, by name, where they are not 1: where maxima are close together.
+    `units` are lengths of first steps along leaves, by name, where they are not 1, or along every number: where maxima
+    are close together.
     `Enough` ends the search with the best point so far. KeyboardInterrupt passes: `Remembered` has that point.
     """
     outcome = Outcome(start, -np.inf, "no finite value", 0)
-    scale = _lengths(start, units) if units else 1.0
+    scale = units if isinstance(units, np.ndarray) else _lengths(start, units) if units else 1.0
     negative = _Negative(objective, partial(unflat, start), outcome, scale)
     least = 0.0 if size is None else tolerance * max(size, 1.0)
     iteration, reached = 0, -np.inf

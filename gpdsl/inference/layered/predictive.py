@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
@@ -27,6 +26,7 @@ from gpdsl.inference.posteriors import features
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.posteriors.family import Roots
 from gpdsl.inference.posteriors.posterior import Functions, Given, Paths, Posterior
+from gpdsl.inference.sampling import even_normals
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
 from gpdsl.program.evaluation import functionals_at
@@ -135,8 +135,7 @@ def passes(program: Program, densities: bool = False) -> tuple[Float[np.ndarray,
         drawn = np.linspace(-FARTHEST, FARTHEST, count).reshape(-1, SETS).T.reshape(-1, 1)
         logs = -0.5 * drawn[:, 0] ** 2
     else:
-        uniform = scipy.stats.qmc.Sobol(len(columns), seed=0).random(count)
-        drawn, logs = scipy.stats.norm.ppf(np.clip(uniform, 1e-9, 1.0 - 1e-9)), np.zeros(count)
+        drawn, logs = even_normals(count, len(columns)), np.zeros(count)
         if 0 < variables <= VARIABLES:
             drawn[:, :variables] *= WIDER
             logs = -0.5 * (1.0 - WIDER**-2) * np.sum(drawn[:, :variables] ** 2, axis=1)

@@ -30,6 +30,7 @@ from gpdsl.data import Data
 from gpdsl.inference.posteriors.posterior import by_parts, parts
 from gpdsl.inference.problem import Monitor, as_arrays, as_numpy
 from gpdsl.inference.proposals import smoothed
+from gpdsl.inference.sampling import even_normals
 from gpdsl.program.cache import precision
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import make_rows, take_rows
@@ -330,7 +331,7 @@ def _nodes(fit: Fit, parameters: Mapping[str, Any], rows: Rows, count: int, size
     program = fit.predicting
     own = [(place, group) for place, group in enumerate(program.groups) if group.per_row]
     width = sum(group.size for _, group in own)
-    normals = scipy.stats.norm.ppf(np.clip(scipy.stats.qmc.Sobol(width, seed=0).random(count // 2), 1e-9, 1.0 - 1e-9))
+    normals = even_normals(count // 2, width)
     values, start, divergence = np.zeros((size, count, program.latents)), 0, np.zeros(size)
     prior, by_q, wide = np.zeros((3, size, count))
     for place, group in own:
