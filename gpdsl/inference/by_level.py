@@ -25,29 +25,34 @@ from gpdsl.inference.plan.options import Options, decide
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.inference.warm import Start
-from gpdsl.program.evaluation import prior_means
+from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows, observed_mask
 from gpdsl.program.white import white_beside
 from gpdsl.symbolic.concavity import log_concavity
 
-# The bound of a Gaussian posterior by one site per row, where rows that share no level are independent.
+# The bound of a Gaussian posterior by one site for all rows that read the same values of the latents, where those that
+# share no level are independent.
 #
-# In each set of rows the latents f ~ N(m, K) times the sites exp(h_n'f_n - f_n' Lambda_n f_n / 2), Lambda = A A', are
+# In each set the latents f ~ N(m, K) times the sites exp(h_n'f_n - f_n' Lambda_n f_n / 2), Lambda = A A', are
 # N(m + K a, K - K A B^-1 A' K) with B = I + A' K A, a = g - A B^-1 A' K g and g = h - Lambda m, and
 #
 #     KL = (tr B^-1 - v + a' K a + log |B|) / 2.
 #
-# No K is inverted: of a level that ten rows share it has rank one. Optimal sites are those of `natural.sites`.
+# No K is inverted: it may have a low rank. Optimal sites are those of `natural.sites`, of a likelihood that is not
+# log-concave the nearest ones with a positive precision: rows that share all their levels have one together.
 
 Learnt = Mapping[str, Array]
+
+SLIGHT = 1e-12
+"""What is added to variances, as a share of them, before they are factorised."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RowSites:
-    """h and Lambda of every row, of what is read of the latents without sums."""
+    """h and Lambda, of what is read of the latents without sums: at the first of rows alike, zero at the others."""
 
     linear: Float[Array, "rows basis"]
     precision: Float[Array, "rows basis basis"]
@@ -111,17 +116,34 @@ class Sets:
         return zero.at[sets[..., None], values[..., None], self.near].add(own, mode="promise_in_bounds")
 
 
-def sets_of(program: Program, rows: Rows, *, coupled: bool) -> list[Sets]:
-    """Rows that share no level apart: of all latents together, or group by group."""
+def observed_rows(program: Program, rows: Rows) -> Int[np.ndarray, " some"]:
+    """The numbers of the rows in which any output is."""
     seen = [np.asarray(observed_mask(rows, o)) > 0 for o in program.observations]
-    known = np.flatnonzero(np.any([mask.reshape(len(mask), -1).any(axis=1) for mask in seen], axis=0))
-    basis, found = basis_columns(program), []
+    return np.flatnonzero(np.any([mask.reshape(len(mask), -1).any(axis=1) for mask in seen], axis=0))
+
+
+def firsts_of(program: Program, rows: Rows) -> Int[np.ndarray, " rows"]:
+    """Of each row the first observed one that reads the same values of all latents, itself where there is none."""
+    known = observed_rows(program, rows)
+    read = [functionals_at(group, (one,), rows) for group in program.groups for one in group.readings.basis]
+    points = np.concatenate([np.asarray(leaf)[known] for leaf in jax.tree.leaves(read)], axis=1)
+    first = np.arange(next(iter(rows.observed.values())).shape[0])
+    _, chosen, alike = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    first[known] = known[chosen[alike.ravel()]]
+    return first
+
+
+def levels_of(program: Program, rows: Rows, *, coupled: bool) -> Levels:
+    """Rows that share no level apart: of all latents together, or group by group."""
+    first, basis, found = firsts_of(program, rows), basis_columns(program), []
+    known = np.unique(first[observed_rows(program, rows)])
     for groups in [list(program.groups)] if coupled else [[group] for group in program.groups]:
         columns = np.asarray([c for c in basis if any(g.start <= c < g.stop for g in groups)])
         elements = np.stack([np.zeros(len(columns), int), np.arange(len(columns))], axis=-1)
         apart = [Part(elements[None], columns[None], some[None], None) for some in together(groups, rows, known)]
         found += [Sets(part, basis) for part in batched(program.groups, apart)]
-    return found
+    concave = log_concavity(program.translator, program.observations).holds
+    return Levels(program, tuple(found), first, concave)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +152,14 @@ class Levels:
 
     program: Program
     sets: tuple[Sets, ...]
+    first: Int[np.ndarray, " rows"]
+    """Of each row the one that stands for it."""
+    concave: bool
 
     def moments(
         self, learnt: Learnt, rows: Rows, sites: RowSites
     ) -> tuple[Float[Array, "rows basis"], Float[Array, "rows basis basis"], Float[Array, ""]]:
-        """Means and covariances of every row under q, and the KL divergence."""
+        """Means and covariances of every first row under q, and the KL divergence."""
         program = self.program
         parameters, read = program.parameters.constrain(learnt), functionals(program, rows)
         prior = self._prior(learnt, rows)
@@ -171,8 +196,9 @@ class Levels:
         )
 
     def expected(self, learnt: Learnt, rows: Rows, mean: Array, among: Array) -> Float[Array, ""]:
-        """The expected log likelihood."""
-        program = self.program
+        """The expected log likelihood, from the moments of first rows."""
+        program, prior = self.program, self._prior(learnt, rows)
+        mean, among = mean[self.first] + prior - prior[self.first], among[self.first]
         every = with_sums(program, jnp.eye(mean.shape[-1], dtype=mean.dtype))
         whole = jnp.einsum("ca,ncd,db->nab", every, among, every)[None]
         variance = jnp.diagonal(whole, axis1=2, axis2=3)
@@ -183,10 +209,24 @@ class Levels:
         """The bound at some sites, and those that a full natural-gradient step leads to."""
         mean, among, divergence = self.moments(learnt, rows, sites)
         found, (slope, bend) = jax.value_and_grad(self.expected, argnums=(2, 3))(learnt, rows, mean, among)
-        precision = -(bend + jnp.swapaxes(bend, 1, 2))
+        precision = self._positive(-(bend + jnp.swapaxes(bend, 1, 2)), among)
         prior = self.program.log_prior(self.program.parameters.constrain(learnt))
         linear = slope + jnp.einsum("nab,nb->na", precision, mean)
         return found - divergence + prior, RowSites(linear, precision)
+
+    def _positive(self, precision: Array, among: Array) -> Float[Array, "rows basis basis"]:
+        """The nearest precisions that are positive, in units of the posterior: X = R' Lambda R where R R' = S."""
+        if self.concave:
+            return precision
+        for own in self.sets:
+            at = np.ix_(np.unique(own.part.rows), own.columns, own.columns)
+            spread = among[at]
+            slight = SLIGHT * jnp.eye(len(own.columns)) * spread
+            root = jnp.linalg.cholesky(spread + slight)
+            values, vectors = jnp.linalg.eigh(jnp.swapaxes(root, 1, 2) @ precision[at] @ root)
+            lacking = _solved(root, vectors, 1) * jnp.sqrt(jnp.maximum(-values, 0.0))[:, None, :]
+            precision = precision.at[at].add(lacking @ jnp.swapaxes(lacking, 1, 2))
+        return precision
 
     def whitened(self, learnt: Learnt, rows: Rows, sites: RowSites) -> list[Whitened]:
         """The sites as values with unit noise, z = A'f + e, of which the posterior is that of exact inference."""
@@ -224,8 +264,9 @@ def _solved(factor: Array, values: Array, trans: int = 0) -> Array:
 
 # The bound over the sites of rows in sets, maximised: natural gradients inside, L-BFGS over the parameters outside.
 
-ROWS, WIDEST, PARTS = 1000, SMALL, 24
-"""Rows from which this is the default, values of the largest set up to which it is, and parts that are not alike."""
+ROWS, VALUES, WIDEST, PARTS = 1000, 200, SMALL, 24
+"""Rows or values of latents from which this is the default, values of the largest set up to which it is, and parts that
+are not alike."""
 
 STEPS, AT_REST = 100, 1e-7
 """Natural-gradient steps at one place of the parameters at most, and the gain in nats that ends them."""
@@ -236,12 +277,11 @@ def plan_by_level(program: Program, data: Data, options: Options, _: Start | Non
     plain = options.engine == "vi" and options.schedule == "joint" and options.optimizer == "auto"
     asked = not plain or options.inducing is not None or options.batch or options.learn_inducing
     asked = asked or options.expectations == "sampled" or options.posterior not in {"auto", "full", "coupled"}
-    asked = asked or options.explores
-    if asked or data.rows < ROWS or (options.devices or 1) > 1 or not _suited(program):
+    if asked or (options.devices or 1) > 1 or not _suited(program):
         return None
     rows, mixed = make_rows(program, data), program.mixing and options.posterior != "full"
-    found = [(coupled, sets_of(program, rows, coupled=coupled)) for coupled in ((True, False) if mixed else (False,))]
-    afforded = [each for each in found if _afforded(each[1])]
+    found = [(coupled, levels_of(program, rows, coupled=coupled).sets) for coupled in ((True, False)[not mixed :])]
+    afforded = [(coupled, sets) for coupled, sets in found if _afforded(sets, data.rows)]
     if not afforded or (options.posterior == "coupled" and not afforded[0][0]):
         return None
     posterior = "coupled" if afforded[0][0] else "full"
@@ -257,34 +297,37 @@ def plan_by_level(program: Program, data: Data, options: Options, _: Start | Non
 
 
 def _suited(program: Program) -> bool:
-    """Whether all latents are independent at different levels, and every site has a positive precision."""
+    """Whether all latents are independent at different levels."""
     if program.fields or program.opaque or program.sampled or not program.groups:
         return False
-    apart = all(falls_apart(group) and not (group.per_row or white_beside(group)) for group in program.groups)
-    return apart and log_concavity(program.translator, program.observations).holds
+    return all(falls_apart(group) and not (group.per_row or white_beside(group)) for group in program.groups)
 
 
-def _afforded(sets: list[Sets]) -> bool:
-    return len(sets) <= PARTS and all(own.part.width <= WIDEST for own in sets)
+def _afforded(sets: Sequence[Sets], rows: int) -> bool:
+    many = rows >= ROWS or sum(sum(own.part.sizes) for own in sets) >= VALUES
+    return many and len(sets) <= PARTS and all(own.part.width <= WIDEST for own in sets)
 
 
-class ByLevelSearch:
-    """The parameters of the greatest bound."""
+class LevelsProfile:
+    """The bound maximised over the sites at any learnt parameters; the sites begin where they ended before."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, _: Result | None = None) -> None:
         self.problem = problem
-        coupled = problem.program.coupled
-        self.levels = Levels(problem.program, tuple(sets_of(problem.program, problem.rows, coupled=coupled)))
+        self.levels = levels_of(problem.program, problem.rows, coupled=problem.program.coupled)
         size = len(basis_columns(problem.program))
         dtype = jnp.dtype(problem.options.dtype)
         self.sites = RowSites(jnp.zeros((problem.count, size), dtype), jnp.zeros((problem.count, size, size), dtype))
         begin = problem.parameters, problem.rows, self.sites
         self.target = problem.compiled(self.levels.target, *begin)
         self.slope = problem.compiled(jax.grad(self.levels.bound), *begin)
-        self.bound = Remembered(self._best, problem.parameters)
+        self.whitened = problem.compiling(self.levels.whitened)
 
-    def _best(self, learnt: Learnt) -> tuple[float, Learnt]:
-        """The bound maximised over the sites, which begin where they ended before, and its gradient there."""
+    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
+        """The bound, log priors included, and its gradient."""
+        return self.value(learnt), self.slope(learnt, self.problem.rows, self.sites)
+
+    def value(self, learnt: Learnt) -> float:
+        """The bound alone."""
         rows, sites, step = self.problem.rows, self.sites, 1.0
         value, target = self.target(learnt, rows, sites)
         if not np.isfinite(value):
@@ -305,7 +348,23 @@ class ByLevelSearch:
                 step *= 0.5
         if np.isfinite(value):
             self.sites = sites
-        return float(value), self.slope(learnt, rows, sites)
+        return float(value)
+
+    def at(self, learnt: Learnt) -> Result:
+        """The best q there."""
+        problem, value = self.problem, self.value(learnt)
+        values = as_numpy(self.whitened(learnt, problem.rows, self.sites))
+        held = Regression(tuple(own.part for own in self.levels.sets), tuple(values))
+        read = as_numpy(functionals(problem.program, problem.rows))
+        return Result(as_numpy(dict(learnt)), read, [], np.ones(1), value, 0.0, held=held)
+
+
+class ByLevelSearch:
+    """The parameters of the greatest bound."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.profile = problem, LevelsProfile(problem)
+        self.bound = Remembered(self.profile, problem.parameters)
 
     def run(self) -> str:
         """L-BFGS."""
@@ -317,15 +376,9 @@ class ByLevelSearch:
     def finish(self) -> Result:
         """The best parameters so far, with the sites there."""
         best: Outcome = self.bound.best
-        value, _ = self._best(best.point)
-        problem, levels = self.problem, self.levels
-        made = problem.compiled(levels.whitened, best.point, problem.rows, self.sites)
-        values = as_numpy(made(best.point, problem.rows, self.sites))
-        held = Regression(tuple(own.part for own in levels.sets), tuple(values))
-        read = as_numpy(functionals(problem.program, problem.rows))
-        return Result(as_numpy(best.point), read, [], np.ones(1), value, 0.0, held=held)
+        return self.profile.at(best.point)
 
     state = finish
 
 
-BY_LEVEL = searching("by level", ByLevelSearch, refined=False)
+BY_LEVEL = searching("by level", ByLevelSearch, refined=False, profiled=LevelsProfile)

@@ -51,7 +51,7 @@ def test_intercepts_and_slopes_of_counts(monkeypatch: pytest.MonkeyPatch, tmp_pa
     """The same bound, posterior and predictions; new levels have the prior, and a file keeps everything."""
     data = {"site": SITE, "x": X, "y": COUNTS}
     found, whole = both(monkeypatch, SLOPES, data)
-    assert found.choice.sets and sum(found.choice.sets) == 180 and not whole.choice.sets
+    assert found.choice.sets and sum(found.choice.sets) == 24 and not whole.choice.sets
     assert found.elbo == pytest.approx(whole.elbo, abs=1e-5)
     assert found.parameters["tau"] == pytest.approx(whole.parameters["tau"], rel=1e-3)
     new = {"site": [*SITE[:3], 40], "x": [0.0, 0.5, 1.0, 0.5]}
@@ -61,7 +61,7 @@ def test_intercepts_and_slopes_of_counts(monkeypatch: pytest.MonkeyPatch, tmp_pa
         np.testing.assert_allclose(one.variance(name), other.variance(name), rtol=3e-3)
     assert one.mean("a")[3] == pytest.approx(found.parameters["mu"])
     np.testing.assert_allclose(one.covariance("a"), other.covariance("a"), atol=1e-3)
-    assert "by level, 180 latent values, in 12 blocks" in found.summary() and "elbo" in found.summary()
+    assert "by level, 24 latent values, in 12 blocks" in found.summary() and "elbo" in found.summary()
     found.save(tmp_path / "kept.gpfit")
     again = gpdsl.load_fit(tmp_path / "kept.gpfit")
     np.testing.assert_array_equal(again.predict(new).mean("y"), one.mean("y"))
@@ -77,14 +77,77 @@ def test_crossed_levels_are_independent_where_together_they_are_one_set(monkeypa
     assert gpdsl.compile(CROSSED).fit(data).choice.posterior == "full"  # coupled it would be one set of 180
 
 
-def test_what_is_wide_or_not_concave_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wide_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "ROWS", 10)
-    data = {"site": SITE, "x": X, "y": COUNTS}
-    monkeypatch.setattr(engine, "WIDEST", 10)
-    assert not gpdsl.compile(SLOPES).fit(data, steps=1).choice.sets
-    monkeypatch.setattr(engine, "WIDEST", 400)
-    heavy = SLOPES.replace("count", "real").replace("Poisson(exp(a[site] + b[site] * x))", "StudentT(4, a[site], 1)")
-    assert not gpdsl.compile(heavy).fit(data, steps=1).choice.sets
+    monkeypatch.setattr(engine, "WIDEST", 1)
+    assert not gpdsl.compile(SLOPES).fit({"site": SITE, "x": X, "y": COUNTS}, steps=1).choice.sets
+
+
+SPREADS = """index s in 1..S
+input site : label[s]
+output y : real
+param mu : real ~ Normal(0, 2)
+param tau : positive ~ HalfNormal(1)
+param base : real ~ Normal(0, 1)
+param a[s] : real ~ Normal(mu, tau)
+param sigma[s] : positive ~ LogNormal(base, 0.5)
+y ~ Normal(a[site], sigma[site])
+"""
+
+
+def spreads(each: int, groups: int = 12) -> dict[str, np.ndarray]:
+    """Groups of so many rows with a level and a noise of their own."""
+    rng = np.random.default_rng(2)
+    site = np.repeat(np.arange(groups), each)
+    level, noise = rng.normal(1.0, 0.7, groups), np.exp(rng.normal(-1.0, 0.5, groups))
+    return {"site": site, "y": level[site] + noise[site] * rng.normal(size=site.size)}
+
+
+def test_noise_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not log-concave: rows of a group have one site together, and the bound is that of one matrix over all levels."""
+    data = spreads(5)
+    found, whole = both(monkeypatch, SPREADS, data)
+    assert found.choice.sets == (2,) * 12 and not whole.choice.sets
+    assert found.elbo == pytest.approx(whole.elbo, abs=1e-5)
+    for name, error in whole.standard_errors.items():
+        assert found.parameters[name] == pytest.approx(whole.parameters[name], abs=1e-3)
+        assert found.standard_errors[name] == pytest.approx(error, rel=0.02)
+    one, other = found.predict({"site": [0, 3, 99]}), whole.predict({"site": [0, 3, 99]})
+    np.testing.assert_allclose(one.sd("a"), other.sd("a"), rtol=1e-3)
+    np.testing.assert_allclose(one.interval("y", 0.9), other.interval("y", 0.9), rtol=2e-3)
+
+
+def test_sites_of_a_row_alone_stay_positive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best of them: none near by has a higher bound."""
+    monkeypatch.setattr(engine, "ROWS", 5)
+    rng = np.random.default_rng(3)
+    with precision("float64"):
+        problem = problem_of(SPREADS, spreads(1, 6))
+        profile = engine.LevelsProfile(problem)
+        best, sites = profile.value(problem.parameters), profile.sites
+        lowest = np.linalg.eigvalsh(sites.precision)[:, 0]
+        assert lowest.min() > -1e-9 and lowest.min() < 1e-9  # at least one would be negative
+        root = np.linalg.cholesky(np.asarray(sites.precision) + 1e-12 * np.eye(2))
+        bound = jax.jit(profile.levels.bound)
+        for size in (1e-3, 1e-2, 1e-1):
+            moved = root + size * rng.normal(size=root.shape)
+            near = sites.linear + size * rng.normal(size=sites.linear.shape), moved @ np.swapaxes(moved, 1, 2)
+            assert float(bound(problem.parameters, problem.rows, engine.RowSites(*near))) < best
+
+
+@pytest.mark.slow
+def test_averages_over_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data = spreads(5)
+    found, whole = both(monkeypatch, SPREADS, data, hyperparameters="integrated")
+    assert found.choice.sets and found.settings is not None and whole.settings is not None
+    for name in ("mu", "tau", "base"):
+        assert found.settings.mean(name) == pytest.approx(whole.settings.mean(name), abs=2e-3)
+        assert found.settings.sd(name) == pytest.approx(whole.settings.sd(name), rel=0.01)
+    one = found.predict({"site": [0, 5, 99]})
+    np.testing.assert_allclose(one.sd("y"), whole.predict({"site": [0, 5, 99]}).sd("y"), rtol=2e-3)
+    found.save(tmp_path / "kept.gpfit")
+    again = gpdsl.load_fit(tmp_path / "kept.gpfit").predict({"site": [0, 5, 99]})
+    np.testing.assert_array_equal(again.sd("y"), one.sd("y"))
 
 
 def test_moments_bound_and_step_are_those_of_dense_algebra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +157,11 @@ def test_moments_bound_and_step_are_those_of_dense_algebra(monkeypatch: pytest.M
     site, x, y = np.array([0, 1, 0, 1, 0, 1, 2]), X[:rows], COUNTS[:rows].astype(float)
     with precision("float64"):
         problem = problem_of(SLOPES, {"site": site, "x": x, "y": y})
-        levels = engine.ByLevelSearch(problem).levels
-        half = rng.normal(size=(rows, 2, 2))
-        linear, lam = rng.normal(size=(rows, 2)), half @ np.swapaxes(half, 1, 2)
+        levels = engine.LevelsProfile(problem).levels
+        np.testing.assert_array_equal(levels.first, [0, 1, 0, 1, 0, 1, 6])
+        half = rng.normal(size=(rows, 2, 2)) * (levels.first == np.arange(rows))[:, None, None]
+        lam = half @ np.swapaxes(half, 1, 2)
+        linear = rng.normal(size=(rows, 2)) * (levels.first == np.arange(rows))[:, None]
         sites = engine.RowSites(jnp.asarray(linear), jnp.asarray(lam))
         given = problem.parameters, problem.rows, sites
         found = jax.jit(lambda *given: (levels.moments(*given), levels.target(*given), levels.bound(*given)))(*given)
@@ -109,6 +174,7 @@ def test_moments_bound_and_step_are_those_of_dense_algebra(monkeypatch: pytest.M
     alpha = inverse @ (linear.ravel() - lam @ m)
     blocks = (k @ inverse).reshape(rows, 2, rows, 2)[np.arange(rows), :, np.arange(rows)]
     kl = 0.5 * (np.trace(inverse) - 2 * rows + alpha @ k @ alpha - np.linalg.slogdet(inverse)[1])
+    mean, among = mean[levels.first], among[levels.first]
     np.testing.assert_allclose(mean, (m + k @ alpha).reshape(rows, 2), atol=1e-10)
     np.testing.assert_allclose(among, blocks, atol=1e-10)
     assert float(divergence) == pytest.approx(kl)
@@ -116,7 +182,8 @@ def test_moments_bound_and_step_are_those_of_dense_algebra(monkeypatch: pytest.M
     h, v = np.sum(loads * mean, axis=1), np.einsum("na,nab,nb->n", loads, blocks, loads)
     rate = np.exp(h + 0.5 * v)
     assert float(bound) == pytest.approx(np.sum(y * h - rate - special.gammaln(y + 1)) - kl)
-    told = rate[:, None, None] * loads[:, :, None] * loads[:, None, :]
+    together = np.equal.outer(np.arange(rows), levels.first).astype(float)
+    told = np.einsum("mn,n,na,nb->mab", together, rate, loads, loads)
     np.testing.assert_allclose(after.precision, told, rtol=1e-8, atol=1e-10)
-    slope = (y - rate)[:, None] * loads
+    slope = together @ ((y - rate)[:, None] * loads)
     np.testing.assert_allclose(after.linear, slope + np.einsum("nab,nb->na", told, mean), rtol=1e-8, atol=1e-10)

@@ -240,7 +240,7 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
             continue
         inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(scipy.stats.kstest(places, "uniform").pvalue)
         words = "narrow" if inside < 0.9 else "wide, or not where the values are"
-        columns = {} if left.fit.at_rows.by_data else columns_of(left.data, len(places))  # else `calibrated` tells
+        columns = {} if left.fit.choice.exact else columns_of(left.data, len(places))  # else `calibrated` tells
         yield uneven(title, in_deviations(places), columns, normal) or Finding(
             title,
             p,

@@ -40,8 +40,11 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The trace of I - S, with S the covariance of q in units of the prior: n - tr B^-1 under normal noise."""
     if fit.at_rows.by_data:
         inverses = list(seen.inverses())
-        told = _told_by_others(seen.program, inverses)
-        yield from _used(seen, sum(float(np.sum(1.0 - each.diagonal)) for each in inverses), "", told)
+        used = sum(float(np.sum(1.0 - each.diagonal)) for each in inverses)
+        if not fit.choice.exact:  # sites are no values
+            yield from _used(seen, used, spreading(fit.program))
+            return
+        yield from _used(seen, used, "", _told_by_others(seen.program, inverses))
         places = np.concatenate([each.alpha / np.sqrt(each.diagonal) for each in inverses])
         places = places[np.argsort(np.concatenate([each.rows for each in inverses]), kind="stable")]
         yield calibrated(places, line_of(seen.data, len(places)), learn_noise(fit.program))
