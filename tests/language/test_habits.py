@@ -52,6 +52,7 @@ SNIPPETS = {
     "inla_effect": 'input x : real\noutput y : real\ny ~ f(x, model = "rw2")\n',
     "brms_smooth": "input x : real\noutput y : real\ny ~ s(x)\n",
     "group_without_a_label": "input site : real\noutput y : real\nparam a[site] : real\ny ~ Normal(a[site], 1)\n",
+    "label_of_its_own_name": "input s : label[s]\noutput y : real\nparam a[s] : real\ny ~ Normal(a[s], 1)\n",
     "power_of_python": TEXT.replace("{law}", "Normal(f**2, sigma)"),
     "equals_for_tilde": TEXT.replace("y ~ {law}", "y = Normal(f, sigma)"),
     "python_comment": TEXT.replace("input x : real", 'input x : real  """the position"""'),

@@ -262,9 +262,10 @@ class Scope:
     def index_advice(self, name: str) -> str:
         """How a name becomes an index, with the ones there are; levels of a column are those of an index of its own."""
         if self.sorts.get(name) == "input":
+            free = next((each for each in "sgckl" if each not in self.sorts), f"{name}s")
             return (
-                f"levels of a column have an index: `index s in 1..S`, `input {name} : label[s]`, `param a[s] : real`; "
-                f"`a[{name}]` reads that of the row"
+                f"levels of a column have an index of its own: `index {free} in 1..{free.upper()}`, "
+                f"`input {name} : label[{free}]`, `param a[{free}] : real`; `a[{name}]` reads that of the row"
             )
         shown = ", ".join(f"`{each}`" for each in list(self.indices)[:5])
         size = name.upper()
