@@ -278,14 +278,16 @@ def noisy(known: Fit) -> bool:
 def steps_left(known: Fit, options: Options) -> Options:
     """The options of a fit that goes on: of a search with noise, whose steps become shorter, what is left of it.
 
-    Steps of layers that go on from one are shorter than others: they stay as long as they were.
+    That is of the steps that are asked for now, be they more or fewer than before. Steps of layers that go on from one are shorter than others: they stay as long as they were.
     """
     if not (noisy(known) and len(known.history)):
         return options
-    done = int(known.history[-1, 0])
-    left = known.choice.steps - done if done < known.choice.steps else 0
+    planned = known.options.steps or known.choice.steps
+    asked = options.steps or planned
+    left = max(known.choice.steps - int(known.history[-1, 0]), 0) + asked - planned
     rate = known.choice.learning_rate if known.program.inner else options.learning_rate
-    return replace(options, steps=max(left, int(LEAST * known.choice.steps), 1), learning_rate=rate)
+    least = int(LEAST * min(asked, known.choice.steps))
+    return replace(options, steps=max(left, least, 1), learning_rate=rate)
 
 
 def not_below(known: Fit, fit: Fit) -> Fit:

@@ -79,6 +79,17 @@ def test_an_error_of_a_callback_leaves_the_state_so_far(
     assert np.isfinite(model.fit(data, resume=True, checkpoint=path, steps=200, diagnose="no", **options).elbo)
 
 
+def test_a_noisy_search_goes_on_for_the_steps_that_are_asked_for_now(
+    data: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    model, made = gpdsl.compile(COUNTS), []
+    options: dict[str, Any] = {"optimizer": "adam", "posterior": "full", "diagnose": "no", "resume": True}
+    for steps in (20, 50, 30):
+        fit = model.fit(data, checkpoint=tmp_path / "a", steps=steps, **options)
+        made.append(fit.history[-1, 0])
+    assert made == [20, 30, 1]
+
+
 def test_a_fit_that_is_resumed_does_not_begin_at_init_again(data: dict[str, np.ndarray], tmp_path: Path) -> None:
     told: list[Any] = []
 
