@@ -14,18 +14,20 @@ def _by_words(table: Mapping[str, str]) -> Mapping[str, str]:
 _RBF = "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
 _MATERN = "its smoothness is part of the name: `Matern12(ell)`, `Matern32(ell)`, `Matern52(ell)`"
 _MATERN12 = "write `Matern12(ell)`"
+_WHITE = "write `White()`, or leave the noise to the distribution of the output"
 _PC = "priors that penalise complexity: `param ell : positive ~ PCLengthscale(0.1, 0.05, 1)`, or `PCScale(3, 0.01)`"
 
 KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("expquad", "exponentiatedquadratic", "squaredexponential", "sqexp", "se", "gaussian"), _RBF),
     **dict.fromkeys(("matern", "maternkernel"), _MATERN),
-    **dict.fromkeys(("exponential", "ornsteinuhlenbeck", "ou"), _MATERN12),
-    **dict.fromkeys(("dotproduct", "linearkernel"), "write `s2 * Linear()`"),
-    **dict.fromkeys(
-        ("whitekernel", "whitenoise"), "write `White`, or leave the noise to the distribution of the output"
-    ),
-    **dict.fromkeys(("constantkernel", "bias"), "write `Constant`, or a number before another kernel"),
-    **dict.fromkeys(("expsinesquared", "periodickernel"), "write `Periodic(ell, period)`"),
+    "exponential": f"{_MATERN12}; where it is exp(-r / (2 * ell)), as in GPflow and PyMC, `Matern12(2 * ell)`",
+    **dict.fromkeys(("ornsteinuhlenbeck", "ou", "ar", "ar1"), _MATERN12),
+    "dotproduct": "write `s0^2 * Constant() + Linear()`",
+    "linearkernel": "write `s2 * Linear()`",
+    **dict.fromkeys(("whitekernel", "whitenoise", "noise", "nugget", "iid"), _WHITE),
+    **dict.fromkeys(("constantkernel", "bias"), "write `s2 * Constant()`, or `s2` before another kernel"),
+    "expsinesquared": "write `Periodic(ell, period)`",
+    "periodickernel": "write `Periodic(ell, period)`, or `Periodic(sqrt(ell), period)` as in GPyTorch",
     **dict.fromkeys(("rbfkernel", "scalekernel"), _RBF),
     **{
         f"gp_{word}_cov": f"write `alpha^2 * {kernel}`; `x` and `alpha` are no arguments of it"
@@ -37,8 +39,6 @@ KERNELS: Mapping[str, str] = {
             "periodic": "Periodic(ell, period)",
         }.items()
     },
-    **dict.fromkeys(("ar", "ar1"), _MATERN12),
-    **dict.fromkeys(("noise", "nugget", "iid"), "write `White`, or leave the noise to the distribution of the output"),
     **dict.fromkeys(
         ("brownian", "brownianmotion", "wiener", "randomwalk"),
         "a formula of your own: `kernel walk(a, b) = (abs(a) + abs(b) - abs(a - b)) / 2`, used as `s2 * walk()`",
@@ -46,7 +46,7 @@ KERNELS: Mapping[str, str] = {
     **dict.fromkeys(
         ("icm", "lmc", "coregionalize", "indexkernel"), "write `RBF(ell, on = x) * Coregion(W, kappa, on = task)`"
     ),
-    **dict.fromkeys(("arcsin", "neuralnetwork"), "write `ArcCosine(order)`, the kernel of a wide layer of neurons"),
+    **dict.fromkeys(("arcsin", "neuralnetwork"), "write `ArcCosine(1)`, the kernel of a wide layer of neurons"),
     "pc": _PC,
 }
 
@@ -56,12 +56,14 @@ DISTRIBUTIONS: Mapping[str, str] = {
         ("s", "f", "te", "gam"),
         "write `Normal(g, sigma)`, with the smooth function `latent g(x) ~ GP(0, s2 * RBF(ell))`",
     ),
-    **dict.fromkeys(("gaussian", "n", "norm"), "write `Normal(mean, sd)`"),
+    **dict.fromkeys(("gaussian", "n", "norm"), "write `Normal(mean, sd)`, with a standard deviation and no variance"),
     "cauchy": "write `StudentT(1, mean, scale)`, or `HalfCauchy(scale)` for positive values",
     **dict.fromkeys(("chisquared", "chi2", "chi_square"), "write `Gamma(df / 2, 1 / 2)`"),
     **dict.fromkeys(("bernoulli_logit", "bernoullilogit"), "write `Bernoulli(logit = f)`"),
     **dict.fromkeys(("poisson_log", "poissonlog"), "write `Poisson(exp(f))`"),
-    **dict.fromkeys(("neg_binomial_2", "negbinomial", "nbinom"), "write `NegativeBinomial(mean, dispersion)`"),
+    **dict.fromkeys(
+        ("neg_binomial_2", "negbinomial", "nbinom", "negbin"), "write `NegativeBinomial(mean, dispersion)`"
+    ),
     **dict.fromkeys(("halft", "half_t", "half_student_t"), "write `HalfStudentT(df, scale)`"),
     **dict.fromkeys(("inv_gamma", "invgamma"), "write `InverseGamma(shape, scale)`"),
     "pc": _PC,
@@ -76,6 +78,9 @@ DISTRIBUTIONS: Mapping[str, str] = {
         {
             "gp": "declare `latent f(x) ~ GP(mean, kernel)`, and observe it: `y ~ Normal(f, sigma)`",
             "double_exponential doubleexponential": "write `Laplace(mean, scale)`",
+            "t": "write `StudentT(df, mean, scale)`",
+            "probit": "write `Bernoulli(probit = f)`",
+            "rayleigh": "write `Weibull(2, sqrt(2) * scale)`",
             "truncatednormal truncated_normal truncnorm": "write `Truncated(Normal(mean, sd), lower = 0)`",
             "censorednormal tobit": "write `Censored(Normal(mean, sd), lower = 0)`",
             "zeroinflatedpoisson zero_inflated_poisson zip": "a share `p` of zeros more: write "
@@ -95,7 +100,8 @@ DISTRIBUTIONS: Mapping[str, str] = {
             "halflaplace": "write `Exponential(1 / scale)`",
             "skewnormal skew_normal asymmetriclaplace generalizednormal exgaussian inversegaussian wald "
             "generalizedgamma inverse_gaussian betaprime multinomial hurdlepoisson "
-            "generalizedpoisson tweedie discreteuniform": (
+            "generalizedpoisson tweedie discreteuniform hurdlenegativebinomial conwaymaxwellpoisson compoisson "
+            "vonmises gumbel pareto gompertz kumaraswamy": (
                 "not in the table, and none of it is the same: give its log density, `density name(y | m, s) = ...`"
             ),
         }
@@ -105,6 +111,13 @@ DISTRIBUTIONS: Mapping[str, str] = {
 _OTHERS = {
     "Normal": {"weight weights w": "sd = sigma / sqrt(weight)"},
     "Poisson": {"log log_rate log_lambda eta": "mean = exp(f)"},
+    "Bernoulli Binomial Categorical": {"probs prob theta": "p = probs"},
+    "Bernoulli Binomial": {"cloglog": "p = 1 - exp(-exp(f))"},
+    "Beta": {
+        "mean mu phi kappa nu precision": "a = mean * phi, b = (1 - mean) * phi",
+        "sd sigma": "a = mean * phi, b = (1 - mean) * phi, phi = mean * (1 - mean) / sd^2 - 1",
+    },
+    "NegativeBinomial": {"n p size prob": "mean = n * (1 - p) / p, dispersion = n"},
     "Poisson NegativeBinomial": {"exposure e": "mean = exposure * exp(f)", "offset": "mean = exp(f + offset)"},
     "Normal HalfNormal LogNormal": {
         "variance var sigma2": "sd = sqrt(variance)",
@@ -143,8 +156,26 @@ WORDS: Mapping[str, str] = {
         {
             "inv_logit invlogit inverse_logit ilogit logistic expit": "write `sigmoid(f)`",
             "normcdf normal_cdf std_normal_cdf pnorm ncdf": "write `Phi(f)`",
+            "inv_phi qnorm ndtri norminv": "write `probit(p)`",
+            "cloglog inv_cloglog": "write `1 - exp(-exp(f))`",
             "square": "write `f^2`",
+            "inv": "write `1 / f`",
+            "exp2": "write `2^f`",
             "ln": "write `log(f)`",
+            "log1m": "write `log1p(-p)`",
+            "log1p_exp log1pexp": "write `softplus(f)`",
+            "log_sigmoid logsigmoid log_inv_logit": "write `-softplus(-f)`",
+            "logaddexp": "write `max(f, x) + softplus(-abs(f - x))`",
+            "erfc": "write `1 - erf(f)`",
+            "atan2 arctan2": "write `2 * atan(y / (sqrt(x^2 + y^2) + x))`",
+            "hypot": "write `sqrt(f^2 + x^2)`",
+            "round rint": "write `floor(f + 0.5)`",
+            "ceil ceiling": "write `-floor(-f)`",
+            "mod fmod modulo remainder": "write `x - 7 * floor(x / 7)`",
+            "factorial": "write `exp(lgamma(f + 1))`",
+            "swish silu": "write `f * sigmoid(f)`",
+            "pi π": "write `pi`",
+            "nan na": "missing values are empty cells of the data; a model has none",
             "gamma": "write `exp(lgamma(f))`",
             "relu": "write `max(f, 0)`",
             "sign sgn signum": "write `if f > 0 then 1 else -1`",
@@ -182,6 +213,7 @@ SIGNS: Mapping[str, str] = {
     "//": "a comment starts with `#`",
     "+=": "log densities are not added up: observe an output, `y ~ Normal(f, sigma)`",
     "T[": "write `Truncated(Normal(f, sigma), lower = 0)`",
+    "||": "write `or`",
     "|": "effects of groups are `param a[s] : real ~ Normal(0, tau)`, read as `a[site]` with `input site : label[s]`",
 }
 """Two characters, or one, at which a statement is not read."""
@@ -340,4 +372,6 @@ KERNEL_BY_NAME = (
 
 def word_habit(word: str) -> str:
     """The same for any other word."""
+    if word.endswith(("²", "³")):
+        return f"write `{word[:-1]}^{'2' if word.endswith('²') else '3'}`"
     return WORDS.get(word.lower(), "")

@@ -172,12 +172,13 @@ _ADVICE = {
     "²": "write `^2` for a square",
     "∼": "write `~`, the tilde of the keyboard",
     ".": "names have no modules: write `Normal(f, sigma)`",
-    "%": "a comment starts with `#`",
-    "!": "conditions are written `p != 1`, only in the subscripts of a `let`",
+    "%": "a comment starts with `#`, and a remainder is `x - 7 * floor(x / 7)`",
+    "!": "unequal is `!=`, and a condition is negated by `not`",
+    "&": "write `and`",
 }
 _TWO_WORDS = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]+([^\W\d]\w*)")
 _ASSIGNMENT = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*(?:\[[^\]=]*\])?[ \t]*=(?!=)[ \t]*(\w*)")
-_MEMBER = re.compile(r"\.([^\W\d]\w*)\(")
+_MEMBER = re.compile(r"\.(?:[^\W\d]\w*\.)*([^\W\d]\w*)(\(?)")
 _CALLED = re.compile(r"([^\W\d]\w*)\(")
 _DECLARED = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*:[ \t]*([^\W\d]\w*)")
 _SEVERAL = re.compile(r"\s*(param|input|output)\s+(\w+)\s*,")
@@ -229,7 +230,9 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         called = _MEMBER.match(piece.text, problem.pos_in_stream or 0) if character == "." else None
         if called and called[1] != "Normal":
             alone = piece.text[: called.start()].strip().isidentifier()
-            habit = (alone and _made_by("a", piece.text[called.start() :])) or f"write `{called[1]}(...)`"
+            habit = (
+                alone and _made_by("a", piece.text[called.start() :])
+            ) or f"write `{called[1]}{called[2] and '(...)'}`"
             return wrong.StrangeCharacter(span, character, f"names have no modules: {habit}")
         return wrong.StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
     if not isinstance(problem, UnexpectedToken):
@@ -277,7 +280,7 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
 
 def _sign_habit(text: str, at: int) -> str:
     """What to write instead of a sign of another tool that the place is part of; empty where there is none."""
-    around = text[at : at + 1], text[at - 1 : at + 1], text[at : at + 2]
+    around = text[at - 1 : at + 1], text[at : at + 2], text[at : at + 1]
     return next((SIGNS[each] for each in around if each in SIGNS), "")
 
 

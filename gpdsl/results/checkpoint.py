@@ -278,7 +278,8 @@ def noisy(known: Fit) -> bool:
 def steps_left(known: Fit, options: Options) -> Options:
     """The options of a fit that goes on: of a search with noise, whose steps become shorter, what is left of it.
 
-    That is of the steps that are asked for now, be they more or fewer than before. Steps of layers that go on from one are shorter than others: they stay as long as they were.
+    That is of the steps that are asked for now, be they more or fewer than before. Steps of layers that go on from one
+    are shorter than others: they stay as long as they were.
     """
     if not (noisy(known) and len(known.history)):
         return options

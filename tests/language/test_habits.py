@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.special
 
 import gpdsl
 from gpdsl.language import habits
@@ -169,14 +173,118 @@ def test_no_habit_is_a_word_of_the_language() -> None:
     assert not {each.lower() for each in DISTRIBUTIONS} & set(habits.DISTRIBUTIONS)
 
 
-def test_what_a_habit_says_to_write_is_of_the_language() -> None:
-    for table, known in ((habits.KERNELS, KERNELS), (habits.DISTRIBUTIONS, DISTRIBUTIONS)):
-        for remedy in table.values():
-            named = [part.split("(")[0] for part in remedy.split("`")[1::2]]
-            assert "prior out" in remedy or any(
-                each in known or each.startswith(("param", "s2", "alpha^2", "density", "kernel", "latent", "log"))
-                for each in named
-            )
+DECLARED = """index c in 1..3
+index d in 1..3
+index q in 1..2
+index task in 1..2
+input x : real
+input trials : count
+param W[task, q] : real
+param kappa[task] : positive
+const S[c, d] = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+param cut : ordered[2]
+param p : unit
+output v : real
+v ~ Normal(x, 1)
+const eta = 2
+"""
+POSITIVE = "s2, s0, ell, period, alpha, mean, sd, scale, df, sigma, shape, rate, dispersion, tau, s"
+DECLARED += "".join(f"param {each} : positive\n" for each in POSITIVE.split(", "))
+PLACES = {
+    "kernel": ["latent f(x) ~ GP(0, {})", "latent f(x, task) ~ GP(0, {})"],
+    "law": [
+        f"latent f(x) ~ GP(0, RBF(1))\noutput y : {kind}\n{left} ~ {{}}"
+        for kind in ("real", "positive", "count", "binary", "ordinal[c]")
+        for left in ("y", "log(y)")
+    ]
+    + ["latent f[c](x) ~ GP(0, RBF(1))\noutput y[c] : real\ny ~ {}", "param L[c, d] : correlation_factor ~ {}"],
+}
+OTHERWISE = ("declare", "leave", "write `Normal(g", "write `logit(y)", "write `log(y)", "odds", "a formula")
+"""Remedies of several lines, some of whose words are declared there."""
+
+
+def compiles(text: str) -> bool:
+    try:
+        return bool(gpdsl.compile(text))
+    except gpdsl.ModelError:
+        return False
+
+
+@pytest.mark.parametrize(("place", "table"), [("kernel", habits.KERNELS), ("law", habits.DISTRIBUTIONS)])
+def test_what_a_habit_says_to_write_can_be_compiled(place: str, table: Mapping[str, str]) -> None:
+    codes = {each for said in table.values() for each in re.findall(r"write `([^`]*)`", said)}
+    codes -= {each for said in table.values() if said.startswith(OTHERWISE) for each in re.findall("`([^`]*)`", said)}
+    assert len(codes) > 13
+    for code in codes:
+        assert any(compiles(f"{DECLARED}{form.format(code)}\n") for form in PLACES[place]), code
+
+
+def test_functions_of_other_tools_are_those_that_are_to_be_written() -> None:
+    """The numbers of what stands in the remedy, beside SciPy's."""
+    f, x, p = np.array([-1.3, 0.4, 2.6]), np.array([9.0, -2.0, 3.0]), np.array([0.1, 0.5, 0.8])
+    theirs = {
+        "inv_logit": scipy.special.expit(f),
+        "normcdf": scipy.special.ndtr(f),
+        "inv_phi": scipy.special.ndtri(p),
+        "cloglog": 1 - np.exp(-np.exp(f)),
+        "log_sigmoid": scipy.special.log_expit(f),
+        "logaddexp": np.logaddexp(f, x),
+        "log1m": np.log1p(-p),
+        "log1p_exp": np.logaddexp(0, f),
+        "exp2": np.exp2(f),
+        "erfc": scipy.special.erfc(f),
+        "round": np.round(f),
+        "ceil": np.ceil(f),
+        "mod": np.mod(x, 7),
+        "hypot": np.hypot(f, x),
+        "inv": 1 / f,
+        "swish": f * scipy.special.expit(f),
+        "sign": np.sign(f),
+        "relu": np.maximum(f, 0),
+        "clip": np.clip(f, 0, 1),
+    }
+    lets = "".join(f"let _{word} = {habits.WORDS[word].split('`')[1]}\n" for word in theirs)
+    text = f"input f : real\ninput x : real\ninput p : real\noutput y : real\n{lets}y ~ Normal(f, 1)\n"
+    ours = gpdsl.compile(text).sample_prior({"f": f, "x": x, "p": p}).lets
+    for word, values in theirs.items():
+        np.testing.assert_allclose(ours[f"_{word}"], values, rtol=1e-9, err_msg=word)
+
+
+def test_a_scale_that_is_to_be_said_is_told_by_the_link() -> None:
+    binary = "input x : real\noutput y : binary\nlatent f(x) ~ GP(0, RBF(1))\ny ~ "
+    for law, remedy in (
+        ("Bernoulli(sigmoid(f))", "for example `Bernoulli(p = ...)`"),
+        ("Bernoulli(f)", "for example `Bernoulli(logit = ...)`"),
+        ("Bernoulli(probs = Phi(f))", "write `Bernoulli` with `p = probs`"),
+        ("Bernoulli(cloglog = f)", "write `Bernoulli` with `p = 1 - exp(-exp(f))`"),
+    ):
+        with pytest.raises(gpdsl.ModelError) as caught:
+            gpdsl.compile(binary + law)
+        assert caught.value.diagnostics[0].help_text() == remedy
+
+
+@pytest.mark.parametrize(
+    ("kernel", "remedy"), [("RBF(1) + s2 * White", "write `White()`"), ("RBF", "write `RBF(ell)`")]
+)
+def test_a_kernel_without_its_brackets(kernel: str, remedy: str) -> None:
+    with pytest.raises(gpdsl.ModelError, match="lacks its brackets") as caught:
+        gpdsl.compile(TEXT.format(kernel="RBF", law="Normal(f, 1)", prior="").replace("s2 * RBF(ell)", kernel))
+    assert caught.value.diagnostics[0].help_text() == remedy
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("np.pi", "names have no modules: write `pi`"),
+        ("pm.math.exp(x)", "names have no modules: write `exp(...)`"),
+        ("if x > 0 && x < 1 then 1 else 0", "write `and`"),
+        ("if x > 0 || x < 1 then 1 else 0", "write `or`"),
+        ("x²", "write `x^2`"),
+        ("π * x", "write `pi`"),
+    ],
+)
+def test_signs_and_names_of_other_tools(written: str, remedy: str) -> None:
+    assert told(more=f"let g = {written}\n") == remedy
 
 
 def test_priors_and_processes_on_lines_of_their_own() -> None:

@@ -47,7 +47,7 @@ def match_arguments(
         if name in found:
             scope.problems.fail(RepeatedArgument(argument.name.span, function, name, signature))
         if name not in names and name not in named_only:
-            habit = word_habit(name) or OTHER_NUMBERS.get((function, name.lower()), "")
+            habit = OTHER_NUMBERS.get((function, name.lower()), "") or word_habit(name)
             suggestion = "" if habit else scope.problems.suggest(name, [*names, *named_only])
             if named_only and name.lower() in VARIANCES:
                 habit = _kernel_habit(scope, function, [])

@@ -293,7 +293,10 @@ def match_distribution(scope: Scope, call: syntax.Call, entry: Distribution) -> 
             scope, call, plain, signature(entry), required=[entry.default, *required], named_only=alternatives
         )
     if alternatives and len(positional) > len(plain):
-        shown = ", ".join([*plain, f"{alternatives[0]} = ..."])
+        given = positional[len(plain)].value
+        link = given.function.text if isinstance(given, syntax.Call) else ""
+        likely = "p" if link in ("sigmoid", "Phi") and "p" in alternatives else alternatives[0]
+        shown = ", ".join([*plain, f"{likely} = ..."])
         scope.problems.fail(MustBeNamed(positional[len(plain)].span, entry.name, choices, f"{entry.name}({shown})"))
     matched = match_arguments(scope, call, plain, signature(entry), required=required, named_only=alternatives)
     chosen = [name for name in alternatives if name in matched]

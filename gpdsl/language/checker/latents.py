@@ -44,6 +44,10 @@ def check_kernel(scope: Scope, place: Place, formula: syntax.Formula, domain: Do
             return scope.problems.fail(NotAKernel(formula.span, why, "use `+`, `*` and positive factors"))
     why = f"{scope.quote(formula.span)} is not a covariance function"
     remedy = "use a kernel such as `RBF(1)`; a number alone is a variance: `s2 * Constant()`"
+    if isinstance(formula, syntax.Name) and _is_kernel(scope, formula):
+        name = formula.identifier.text
+        why = f"`{name}` lacks its brackets"
+        remedy = f"write `{name}({', '.join(each.name for each in KERNELS[name].parameters)})`"
     return scope.problems.fail(NotAKernel(formula.span, why, remedy))
 
 
@@ -56,6 +60,8 @@ def _is_kernel(scope: Scope, formula: syntax.Formula) -> bool:
             return _is_kernel(scope, left) or _is_kernel(scope, right)
         case syntax.Negation(operand=operand):
             return _is_kernel(scope, operand)
+        case syntax.Name(identifier=name):
+            return name.text in KERNELS and name.text not in scope.sorts
     return False
 
 
