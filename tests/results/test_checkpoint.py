@@ -87,7 +87,7 @@ def test_a_noisy_search_goes_on_for_the_steps_that_are_asked_for_now(
     for steps in (20, 50, 30):
         fit = model.fit(data, checkpoint=tmp_path / "a", steps=steps, **options)
         made.append(fit.history[-1, 0])
-    assert made == [20, 30, 1]
+    assert made == [20, 30, 3]  # a tenth of its steps at least
 
 
 def test_a_fit_that_is_resumed_does_not_begin_at_init_again(data: dict[str, np.ndarray], tmp_path: Path) -> None:
