@@ -219,7 +219,7 @@ class Total(np.lib.mixins.NDArrayOperatorsMixin):
             asked = np.asarray(np.nan)
         if asked.ndim > 1 or not (asked.size and np.all((asked >= 0) & (asked <= 1))):
             raise GpdslError(f"quantile: expected probabilities from 0 to 1, got {str(probabilities)[:60]}")
-        return np.quantile(self.draws, asked, axis=0)
+        return np.quantile(np.asarray(self.draws, float), asked, axis=0)
 
     def interval(self, level: float = 0.9) -> np.ndarray:
         """The central interval of so much probability, [2, *groups, *axes]."""
@@ -230,22 +230,30 @@ class Total(np.lib.mixins.NDArrayOperatorsMixin):
         names, asked = [] if self.groups is None else self.groups.tolist(), group
         if self.groups is not None and self.groups.dtype.kind == "M":
             asked = moment_in(group) if isinstance(group, str) else moment_of(group)
-        if asked not in names:
+        if isinstance(asked, np.ndarray) or asked not in names:
             raise GpdslError(f"total: {group!r} is no group; expected one of {listed(names) or 'none, without `by`'}")
         return Total(self.draws[:, names.index(asked)], drawn=self.drawn)
 
     __hash__ = object.__hash__
 
+    def __bool__(self) -> bool:
+        raise GpdslError("total: this is a distribution, neither true nor false; `(a > b).mean` is the probability")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise GpdslError("total: this is a distribution and no array; take its `mean`, `quantile(0.9)` or `draws`")
+
     def __array_ufunc__(self, function: np.ufunc, method: str, *given: Any, **options: Any) -> Total:
         """Draw by draw, of totals from the same draws and of numbers: `1 - a / b`, `np.log(a)`; the mean of `a > 3` is
         a probability. Raises GpdslError for a total whose draws do not belong to these, and for what is no number.
         """
-        if method != "__call__" or options or function.nout > 1:
+        if method != "__call__" or options or function.nout > 1 or function.signature:
             raise GpdslError("total: expected an operation such as `a - b`, or a function such as np.log")
         for each in given:
             if not isinstance(each, Total):
                 if isinstance(each, bool) or not isinstance(each, int | float | np.number):
-                    raise GpdslError(f"total: expected another total or a number, got {str(each)[:60]}")
+                    raise GpdslError(
+                        f"total: expected another total or a number, got {str(each)[:60]}; of more take `draws`"
+                    )
             elif each.draws.shape != self.draws.shape or np.any(np.asarray(each.groups) != self.groups):
                 raise GpdslError("total: expected another total of as many draws and of the same groups and axes")
             elif each.drawn != self.drawn:
@@ -253,7 +261,10 @@ class Total(np.lib.mixins.NDArrayOperatorsMixin):
                     "total: draws of two predictions, or with two seeds, do not belong together; predict all rows at "
                     "once and take groups of these, as in `total = fit.predict(rows).total(name, by=...)`"
                 )
-        draws = function(*(each.draws if isinstance(each, Total) else float(each) for each in given))
+        try:
+            draws = function(*(each.draws if isinstance(each, Total) else float(each) for each in given))
+        except TypeError:  # as of & and ~, which take conditions
+            raise GpdslError(f"total: {function.__name__} is for conditions, as `(a > 1) & (b > 1)`") from None
         return Total(draws, self.groups, self.by, self.drawn)
 
     def to_frame(self, quantiles: float | Sequence[float] = (0.05, 0.95)) -> DataFrame:
@@ -303,7 +314,8 @@ def total_of(prediction: Prediction, name: str, by: Any, how: str, count: int, s
     drawn = f"{prediction.mark} {seed}"
     if by is None:
         return Total(reduce(draws, axis=1), drawn=drawn)
-    groups, number = grouped([*named.values()]) if named else _numbered(prediction, by)
+    columns = [*named.values()] or [_numbered(prediction, by)]
+    groups, number = grouped(columns) if len(columns) > 1 else columns[0]
     found = [reduce(draws[:, number == place], axis=1) for place in range(len(groups))]
     return Total(np.stack(found, axis=1), groups, tuple(named) or (by,) * isinstance(by, str), drawn)
 

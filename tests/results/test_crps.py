@@ -151,6 +151,15 @@ def test_totals_of_groups_are_compared_draw_by_draw() -> None:
     for refused in (lambda: np.sum(total), lambda: total + [1, 2], lambda: np.divmod(total, 2)):
         with pytest.raises(gpdsl.GpdslError, match="expected an operation|expected another total or a number"):
             refused()
+    distribution = "this is a distribution"
+    for one in (lambda: bool(total["a"] > 0), lambda: max(total["a"], total["b"]), lambda: np.where(total > 0, 1, 0)):
+        with pytest.raises(gpdsl.GpdslError, match=distribution):
+            one()
+    with pytest.raises(gpdsl.GpdslError, match=distribution):
+        np.quantile(total, 0.9)
+    with pytest.raises(gpdsl.GpdslError, match="invert is for conditions"):
+        np.invert(total)
+    np.testing.assert_array_equal((total > 0).to_frame([0.5])["mean"], (total.draws > 0).mean(axis=0))
     mean = prediction.total("f", how="mean", count=4000)
     for others, seed in ((copy.copy(prediction), 0), (prediction, 1)):
         with pytest.raises(gpdsl.GpdslError, match="draws of two predictions, or with two seeds, do not belong"):

@@ -56,6 +56,7 @@ def test_totals_are_grouped_by_any_column_of_rows_in_memory(fit: gpdsl.Fit) -> N
     rows = {"x": X, "ward": ["north"] * 10 + ["south"] * 14}
     total = fit.predict(rows).total("ill", by="ward", count=50)
     assert total.groups.tolist() == ["north", "south"]
+    assert fit.predict(rows).total("ill", by=["ward"], count=50)["south"].mean == total["south"].mean
     assert "24 groups" in repr(fit.predict(rows).total("ill", by="x", count=5))
 
 
