@@ -245,7 +245,8 @@ class NotATime(DataMistake):
     message: ClassVar = "column `{column}`, row {row}: `{value}` is no date or time"
     help: ClassVar = (
         "write dates as 2024-01-05, times as 2024-01-05T14:30 or with their zone as 2024-01-05T14:30+02:00; "
-        "for numbers declare the input `real`, for whole numbers that are years `time(per = year)`"
+        "for numbers declare the input `real`, for whole numbers that are years `time(per = year)`; "
+        'seconds since 1970 are dates by data["{column}"] = pandas.to_datetime(data["{column}"], unit="s")'
     )
     suggested_help: ClassVar = (
         "write dates as 2024-01-05, since this one may be read in several ways; or tell pandas how it is written, "
