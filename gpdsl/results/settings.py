@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.inference.integrated import STATISTICS, Integrated
 from gpdsl.inference.posteriors.family import Held, Whitened
-from gpdsl.inference.posteriors.posterior import Posterior, arrays_of
+from gpdsl.inference.posteriors.posterior import Posterior, arrays_of, marginals_of_several
 from gpdsl.inference.problem import as_arrays
 from gpdsl.language.calls import Parameters, spoken, unknown_argument
 from gpdsl.language.model import Declarations
@@ -132,19 +132,19 @@ class Settings:
         """Numbers of settings, as often as their weights say, in the order of `Averaged.over_settings`."""
         return np.repeat(np.arange(len(self.each)), rng.multinomial(count, self.weights))[rng.permutation(count)]
 
-    def posteriors(self, at_rows: Posterior) -> Iterator[Posterior]:
+    def posteriors(self, at_rows: Posterior) -> list[Posterior]:
         """The posterior of every setting, with programs compiled once for all of them."""
-        for each in self.each:
-            yield replace(at_rows, parameters=each.parameters, q=each.posterior, held=each.held)
+        return [replace(at_rows, parameters=s.parameters, q=s.posterior, held=s.held) for s in self.each]
 
     def beliefs(self, at_rows: Posterior, some: Beliefs) -> Iterator[Beliefs]:
         """What every setting says of the rows of `some`."""
-        asked = some.program, some.rows, some.count
-        for own in self.posteriors(at_rows):
-            known = as_arrays(dict(own.parameters), own.dtype)
+        asked, every = (some.program, some.rows, some.count), self.posteriors(at_rows)
+        for own, marginals in zip(every, marginals_of_several(every, *asked), strict=True):
             called = None if some.simulations is None else some.simulations.one_of(len(self.each))
-            marginals, blocks = own.marginals(*asked), partial(own.blocks, *asked)
-            yield replace(some, parameters=known, marginals=marginals, blocks=blocks, simulations=called)
+            blocks = partial(own.blocks, *asked)
+            yield replace(
+                some, parameters=cast(Any, own.parameters), marginals=marginals, blocks=blocks, simulations=called
+            )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.data import bind
 from gpdsl.data.bound import Standardised
+from gpdsl.inference.posteriors import posterior
 from gpdsl.inference.posteriors.coupled import Block
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision
@@ -231,3 +233,40 @@ def test_draws_are_from_settings_as_often_as_their_weights_say() -> None:
     fit: Any = SimpleNamespace(settings=settings, parameters={"s": 0.0})
     drawing = _Drawing(fit, 50, 3, whole=False)
     np.testing.assert_array_equal(drawing.parameters()["s"][0], settings._drawn(50, np.random.default_rng(3)))
+
+
+SEVERAL = """
+input x : real
+output y : real
+param ell : positive ~ LogNormal(0, 0.5)
+param s : positive ~ LogNormal(-1, 0.5)
+latent f(x) ~ GP(0, RBF(ell))
+y ~ {law}
+"""
+
+
+@pytest.mark.parametrize("law", ["Normal(f, s)", "StudentT(4, f, s)"])
+def test_settings_looked_at_together_are_those_looked_at_alone(law: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact, and over whitened values; in chunks, of which the last is not full."""
+    x = np.linspace(-2, 2, 9)
+    data = {"x": x, "y": np.sin(2 * x) + 0.2 * np.cos(40 * x)}
+    fit = gpdsl.compile(SEVERAL.format(law=law)).fit(data, steps=1)
+    each = [{**fit.parameters, "ell": np.asarray(ell)} for ell in (0.5, 0.8, 1.3, 0.6, 0.9)]
+    settings = Settings(
+        np.full(5, 0.2), tuple(Setting(own, tuple(fit.posterior), fit.held) for own in each), np.nan, 5.0
+    )
+    seen = fit.bind({"x": [-1.7, 0.3, 3.0]}, None, outputs=False)
+    with precision("float64"):
+        held = sum(np.size(leaf) for leaf in jax.tree.leaves(fit.at_rows.numbers_at_rows))
+        monkeypatch.setattr(posterior, "SEVERAL", 2 * held)
+        alone = [replace(fit.at_rows, parameters=own).marginals(*_asked(fit.beliefs(seen))) for own in each]
+        together = list(settings.beliefs(fit.at_rows, fit.beliefs(seen)))
+    for one, other, own in zip(alone, together, each, strict=True):
+        np.testing.assert_allclose(other.marginals.mean, one.mean, rtol=1e-12)
+        np.testing.assert_allclose(other.marginals.variance, one.variance, rtol=1e-10)
+        assert other.parameters["ell"] == own["ell"]
+    assert np.ptp([one.mean[0, 0, 0] for one in alone]) > 0.01
+
+
+def _asked(beliefs: Beliefs) -> tuple[Any, Any, int]:
+    return beliefs.program, beliefs.rows, beliefs.count

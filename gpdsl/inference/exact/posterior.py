@@ -17,9 +17,16 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
 from gpdsl.inference.exact.system import Whitened, at_rows, kernel_arguments, with_nothing
-from gpdsl.inference.posteriors.family import Inverse, Whitened as Inducing, inverse_root, spread_of
+from gpdsl.inference.posteriors.family import (
+    Covariances,
+    Inverse,
+    Matrix,
+    Told,
+    Whitened as Inducing,
+    inverse_root,
+    spread_of,
+)
 from gpdsl.inference.posteriors.features import factorise
-from gpdsl.inference.posteriors.posterior import Covariances, Matrix, Told
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import functionals_at

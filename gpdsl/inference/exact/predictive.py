@@ -11,7 +11,7 @@ functions from GP posteriors, eq. 12.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -28,11 +28,11 @@ from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.evidence import factorised_in_place
 from gpdsl.inference.exact.parts import Part, by_level, sets_of
 from gpdsl.inference.exact.posterior import PLACES, Regression, crossed, crossed_by_level, told_by_data, values_first
-from gpdsl.inference.exact.system import signal_covariance
+from gpdsl.inference.exact.system import Whitened as InUnits, signal_covariance
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors import posterior
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
-from gpdsl.inference.posteriors.family import Inverse, Whitened, spread_of
+from gpdsl.inference.posteriors.family import Covariances, Inverse, Told, Whitened, spread_of
 from gpdsl.inference.posteriors.features import Features, prior_variances
 from gpdsl.inference.posteriors.pathwise import PriorDraws, by_column, random_waves, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
@@ -61,9 +61,9 @@ NUMBERS_AT_ONCE = 16_000_000
 class Factorised:
     """One part, ready to predict: loadings, L and alpha."""
 
-    loadings: Float[Array, "sets columns elements rows"]
-    factor: Float[Array, "sets values values"]
-    alpha: Float[Array, "sets values"]
+    loadings: Float[Array | np.ndarray, "sets columns elements rows"]
+    factor: Float[Array | np.ndarray, "sets values values"]
+    alpha: Float[Array | np.ndarray, "sets values"]
 
 
 @jax.tree_util.register_dataclass
@@ -129,25 +129,31 @@ class Exact(posterior.Posterior):
         """
         parameters, read = as_arrays((dict(self.parameters), list(self.inducing)), self.dtype)
         found = []
-        for number, (part, known) in enumerate(zip(self.held.parts, self.held.values, strict=True)):
-
-            def matrix(loadings: Array, parameters: Any, read: Any, part: Part = part) -> Array:
-                return signal_covariance(self.program, part, loadings, parameters, read)
-
-            loadings = jnp.asarray(known.loadings)
-            compute = self.compiled.setdefault(("part", number), jit(matrix))
-            matrices = np.asarray(compute(loadings, parameters, read))
-            factors = [factor for each in matrices if (factor := _rounded(each)) is not None]
-            if len(factors) < len(matrices):
-                raise GpdslError(
-                    "the covariance of the data has no Cholesky factor at the fitted parameters: the noise is too "
-                    "small beside the signal for this precision; fix it at a larger value, or use dtype='float64'"
-                )
-            whole = np.tril(np.stack(factors))
-            z = np.asarray(known.z, whole.dtype)
-            alpha = [solve_with((f, True), each, check_finite=False) for f, each in zip(whole, z, strict=True)]
-            found.append(Factorised(loadings, jnp.asarray(whole), jnp.asarray(np.stack(alpha))))
+        for number, known in enumerate(self.held.values):
+            compute = self.compiled.setdefault(("part", number), jit(self._signal(number)))
+            found.append(_factorised(np.asarray(compute(known.loadings, parameters, read)), known))
         return parameters, (as_arrays(found, self.dtype), read)
+
+    def numbers_of(self, each: Sequence[posterior.Posterior]) -> tuple[Any, tuple[Any, list[Functionals]]]:
+        """All matrices of a part by one program."""
+        several = [own for own in each if isinstance(own, Exact)]
+        parameters, found = posterior.stacked([dict(own.parameters) for own in several]), []
+        for number in range(len(self.held.parts)):
+            known = [own.held.values[number] for own in several]
+            loadings = np.stack([one.loadings for one in known])
+            signals = jit(jax.vmap(self._signal(number), in_axes=(0, 0, None)))
+            compute = self.compiled.setdefault(("parts", number), signals)
+            matrices = np.asarray(compute(loadings, parameters, list(self.inducing)))
+            found.append(posterior.stacked(list(map(_factorised, matrices, known))))
+        return parameters, (found, list(self.inducing))
+
+    def _signal(self, number: int) -> Callable[[Array, Any, Any], Array]:
+        """H K H' of a part, at some loadings, parameters and what the rows read."""
+
+        def matrix(loadings: Array, parameters: Any, read: Any) -> Array:
+            return signal_covariance(self.program, self.held.parts[number], loadings, parameters, read)
+
+        return matrix
 
     def rows_at_once(self, program: Program) -> int:
         parts, groups = self.held.parts, program.groups
@@ -219,7 +225,7 @@ class Exact(posterior.Posterior):
     def on_host(self) -> bool:
         return all(part.grid is None for part in self.held.parts)
 
-    def told_on_host(self, groups: Sequence[posterior.Covariances]) -> posterior.Told:
+    def told_on_host(self, groups: Sequence[Covariances]) -> Told:
         return told_by_data(groups, self.held)
 
     def multiplications(self, rows: int) -> float:
@@ -299,6 +305,20 @@ def blocks_told(told: Mapping[tuple[int, ...], Array], seen: Sequence[GroupView]
     return found
 
 
+def _factorised(matrices: Float[np.ndarray, "sets values values"], known: InUnits) -> Factorised:
+    """One part, from H K H' of its sets. Raises GpdslError where one has no factor."""
+    factors = [factor for each in matrices if (factor := _rounded(each)) is not None]
+    if len(factors) < len(matrices):
+        raise GpdslError(
+            "the covariance of the data has no Cholesky factor at the fitted parameters: the noise is too "
+            "small beside the signal for this precision; fix it at a larger value, or use dtype='float64'"
+        )
+    whole = np.tril(np.stack(factors))
+    z = np.asarray(known.z, whole.dtype)
+    alpha = [solve_with((f, True), each, check_finite=False) for f, each in zip(whole, z, strict=True)]
+    return Factorised(known.loadings, whole, np.stack(alpha))  # type: ignore[arg-type]  # of NumPy, to be traced
+
+
 def _rounded(signal: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
     """The factor of I + H K H', or of that with as little of its own size on the diagonal as its rounding may ask for.
 
@@ -334,7 +354,7 @@ def _told_by_level(
     mean, variance, covariance = prior
     every = jnp.arange(len(mean))[:, None]
     for sets in sets_of(part, fitted.groups, [view.group for view in seen], read, rows):
-        columns, cross = crossed_by_level(part, known.loadings, fitted, seen, read, rows, sets)
+        columns, cross = crossed_by_level(part, jnp.asarray(known.loadings), fitted, seen, read, rows, sets)
         factor, alpha = known.factor[sets.clip(0)], known.alpha[sets.clip(0)]
         lost = jax.vmap(partial(solve_triangular, lower=True))(factor, jnp.swapaxes(cross, 1, 2))
         mean = mean.at[every, columns].add(jnp.einsum("ncv,nv->nc", cross, alpha))

@@ -7,8 +7,9 @@ the prior. `whitened` turns any of them into the one form that predictions use. 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
+from scipy.linalg import solve_triangular as solve_on_host
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.features import Features, RowFeatures, row_moments
@@ -322,3 +324,60 @@ class Inverse(NamedTuple):
 def spread_of(factor: Float[np.ndarray, "n n"]) -> float:
     """That of values with this Cholesky factor of B, lower triangular."""
     return float(np.sum(factor**2) - np.sum(np.sum(factor, axis=0) ** 2) / len(factor))
+
+
+# What a posterior says of its latents at a few rows, in NumPy, from covariances of the prior: nothing is compiled.
+
+Matrix = Float[np.ndarray, "n m"]
+
+
+class Told(NamedTuple):
+    """Covariances at some rows of two latents, by their columns, but for those that are 0; and `Posterior.inverses`."""
+
+    covariances: dict[tuple[int, int], Matrix]
+    inverses: Sequence[Inverse] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Covariances:
+    """Of a group whose columns begin at `start`: scales, variances of white noise besides, and covariances at scale 1.
+
+    `known` are those of what its posterior is over, `cross` of that with some rows, `own` of these.
+    """
+
+    start: int
+    scale: Float[np.ndarray, " latents"]
+    white: Float[np.ndarray, " latents"]
+    known: Float[np.ndarray, "factors M M"]
+    cross: Float[np.ndarray, "factors M rows"]
+    own: Float[np.ndarray, "factors rows rows"]
+
+    def latents(self) -> Iterator[tuple[int, int, float]]:
+        """Column, kernel and scale of every latent."""
+        for j, scale in enumerate(self.scale):
+            yield self.start + j, min(j, len(self.known) - 1), float(scale)
+
+    @cached_property
+    def prior(self) -> dict[int, Matrix]:
+        """Covariances of every latent at the rows, by its column."""
+        return {column: scale * self.own[which] for column, which, scale in self.latents()}
+
+
+def features(
+    known: Float[np.ndarray, "M M"], cross: Float[np.ndarray, "M rows"], jitter: float
+) -> Float[np.ndarray, "rows M"]:
+    """phi = K_ru L'^-1 of whitened values, L L' = K_uu with the jitter of the fit."""
+    lifted = known + jitter * np.mean(np.diagonal(known)) * np.eye(len(known))
+    return np.asarray(solve_on_host(np.linalg.cholesky(lifted), cross, lower=True).T)
+
+
+def told_by_values(groups: Sequence[Covariances], q: Sequence[Whitened], coupled: bool, jitter: float) -> Told:
+    """By one Gaussian of whitened values, S = R R': K - phi phi' + phi S phi', SAVIGP eqs. 37 to 39 with all of K."""
+    loaded, found = dict[int, Matrix](), dict[tuple[int, int], Matrix]()
+    for group, each in zip(groups, q, strict=True):
+        phis = [features(known, cross, jitter) for known, cross in zip(group.known, group.cross, strict=True)]
+        for column, which, scale in group.latents():
+            loaded[column] = np.sqrt(scale) * phis[which] @ np.asarray(each.root[0, column - group.start], float)
+            found[column, column] = scale * (group.own[which] - phis[which] @ phis[which].T)
+    pairs = ((a, b) for a in loaded for b in loaded if coupled or a == b)
+    return Told({(a, b): found.get((a, b), 0.0) + loaded[a] @ loaded[b].T for a, b in pairs})

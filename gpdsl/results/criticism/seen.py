@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gpdsl.data import Data, some_rows
-from gpdsl.inference.posteriors.family import Inverse
+from gpdsl.inference.posteriors.family import Covariances, Inverse, Matrix, Told, features
 from gpdsl.inference.posteriors.features import prior_covariances
-from gpdsl.inference.posteriors.posterior import Covariances, Matrix, Told, features, few_sizes, filled_up
+from gpdsl.inference.posteriors.posterior import few_sizes, filled_up
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.form import has_white
 from gpdsl.kernels.functionals import Values, every_point
