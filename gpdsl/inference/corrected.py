@@ -14,8 +14,9 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.inference.corrected_draws import Around, Drawn, Weighing, resampled
 from gpdsl.inference.driver import Plan, Planner
+from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import UNTRUSTED, Integrated
-from gpdsl.inference.log_joint import images_of, together
+from gpdsl.inference.log_joint import together
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import Joint, sampled
 from gpdsl.inference.plan.options import Options

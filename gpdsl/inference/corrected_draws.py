@@ -22,7 +22,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from gpdsl.inference.log_joint import Images, Learnt, LogJoint
+from gpdsl.inference.images import Images
+from gpdsl.inference.log_joint import Learnt, LogJoint
 from gpdsl.program.cache import jit
 
 EVEN = 0.5

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import flat, unflat
 from gpdsl.inference.integrated import WIDEST, Learnt, Profile
+from gpdsl.inference.symmetries import element_names
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.functionals import Functionals, blocks, every_point
@@ -270,17 +271,7 @@ def curvature(program: Program, profile: Profile, learnt: Learnt, bound: float |
     declared = program.declarations.params
     real = {n for n in learnt if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
     widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in learnt.items()})
-    return Curvature(_names(program.parameters, learnt), place, 0.5 * (rows_of + rows_of.T), gradient, widest)
-
-
-def _names(parameters: Parameters, learnt: Learnt) -> tuple[str, ...]:
-    """Of all elements in the order of `flat`; those of a simplex and the like have the name of the whole."""
-    found: list[str] = []
-    for name in sorted(learnt):
-        own = np.shape(learnt[name]) == np.shape(parameters.initial[name])
-        places = np.ndindex(*np.shape(learnt[name]))
-        found += [f"{name}[{','.join(str(i + 1) for i in at)}]" if own and at else name for at in places]
-    return tuple(found)
+    return Curvature(element_names(program.parameters, learnt), place, 0.5 * (rows_of + rows_of.T), gradient, widest)
 
 
 def natural_errors(parameters: Parameters, found: Curvature, learnt: Learnt) -> dict[str, np.ndarray]:

@@ -13,12 +13,16 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from gpdsl.errors import plural
 from gpdsl.inference import modes, proposals
 from gpdsl.inference.ascent.lbfgs import flat, unflat
-from gpdsl.inference.log_joint import at_places, log_prior, log_volume, vectorised
+from gpdsl.inference.drawn import ERROR, EVEN, UNEVEN, Drawn
+from gpdsl.inference.images import Images
+from gpdsl.inference.log_joint import LogJoint, at_places, log_prior, log_volume, vectorised
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays
+from gpdsl.inference.symmetries import Symmetry, symmetry_of
 from gpdsl.program.program import Program
 
 # The evidence as a function of the learnt parameters alone, as an engine computes it: what integration explores.
@@ -29,6 +33,10 @@ Learnt = Mapping[str, Array]
 
 class Profile(Protocol):
     """The log evidence of the data, or its bound at the best q, at any values of the learnt parameters."""
+
+    @property
+    def joint(self) -> LogJoint | None:
+        """The log joint density with whitened latents, where parameters do not determine q; None where they do."""
 
     def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
         """Value, log priors of parameters included, and gradient; a value that is not finite where there is none."""
@@ -116,23 +124,16 @@ of parameters that are on it themselves has no such meaning."""
 ROUNDS = 6
 """Most times that points are drawn."""
 
-ERROR = 0.1
-"""Share of the standard deviation of a parameter, in its own units, that may be its Monte-Carlo error: what a long tail
-takes more points for, such as that of the spread of eight groups."""
-
-EVEN = 0.4
-"""Effective share of points that is enough."""
-
 NONE_KEPT = (
     "interrupted while parameters were integrated over: these are their most probable values, as the search left them"
 )
 
-UNEVEN = 0.5
-"""Pareto's k above which more points are drawn: standard deviations of averages are large."""
-
 LEAST = 1e-3
 """Share of the weight, and of a point's part in standard deviations, below which it is left out."""
 
+
+SETTINGS = 1000
+"""That are averaged over at most, with images."""
 
 TOLD = 0.01
 """Share of a maximum above which it is told of."""
@@ -157,6 +158,8 @@ class Explored:
         positive = {n for n in start if declared[n].constraint == "positive" and declared[n].upper is None}
         self.growing = flat({n: np.full(np.shape(v), n in positive) for n, v in start.items()}).astype(bool)
         """Which are logarithms."""
+        self.images = Images.of_nothing(len(self.start))
+        """Places of the same value."""
 
     def most_moved(self, direction: Float[np.ndarray, " d"]) -> str:
         """The parameter that moves most, as far as it may."""
@@ -263,6 +266,8 @@ def integrate(
     `report` is told how many evaluations were made, and will be.
     """
     density = Explored(program, profile, start, report)
+    symmetry = symmetry_of(program, profile, start)
+    density.images = symmetry.numbers
     mode, top = proposals.mode_of(density, density.start, density.steps)
     split, open_ended = modes.around(density, mode, top)
     known = density.known
@@ -270,17 +275,17 @@ def integrate(
     # Where noise is small, latents of short length-scales may be in its place.
     low = proposals.tops_along(density, prior, known, mode, -1) if known.any() else ()
     others = modes.others(density, program, split, top, [*ends, *low])
-    drawn = Drawn(density, _averaged(program, start, open_ended))
+    drawn = Drawn(density, split, _averaged(program, start, open_ended))
     count = proposals.points_of(len(mode))
     drawn.add(split, proposals.uniform_points(len(mode), count, seed, 0))
     for other in others:
         drawn.add(other, proposals.uniform_points(len(mode), count // 2, seed, 0))
     weights, shape, error = _more(drawn, split, prior, seed)
-    shares = modes.shares((split, *others), drawn.points, weights)
+    shares = modes.shares((split, *others), density.images, drawn.points, weights)
     effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
     kept = (weights > LEAST * weights.max()) | (parts > LEAST * parts.max())
     chosen = weights[kept] / weights[kept].sum()
-    results = tuple(profile.at(density.learnt(each)) for each in drawn.points[kept])
+    results = [profile.at(density.learnt(each)) for each in drawn.points[kept]]
     about = (
         f"over {len(chosen)} settings of the parameters, worth {effective:.0f}, Pareto k {shape:.2f}, "
         f"standard deviations within {100 * error:.0f}%"
@@ -288,8 +293,29 @@ def integrate(
     several = sorted((share for share in shares if share > TOLD), reverse=True)
     if len(several) > 1:
         about += f", {len(several)} maxima ({', '.join(f'{share:.2f}' for share in several)})"
+    if len(symmetry) > 1:
+        about += f", each with {plural(len(symmetry) - 1, 'image')} of equal density: {'; '.join(symmetry.told)}"
+        chosen, results = _with_images(symmetry, profile, density, chosen, results)
     lacking = tuple(name for name in open_ended if name not in program.priors)
-    return Integrated(chosen, results, shape, effective, density.evaluations, lacking, about, shares)
+    return Integrated(chosen, tuple(results), shape, effective, density.evaluations, lacking, about, shares)
+
+
+def _with_images(
+    symmetry: Symmetry,
+    profile: Profile,
+    density: Explored,
+    weights: Float[np.ndarray, " settings"],
+    results: Sequence[Result],
+) -> tuple[Float[np.ndarray, " images"], list[Result]]:
+    """Settings with what changes of the parameters make of them: all, or some of each in turn where that is many."""
+    count = min(len(symmetry), max(SETTINGS // len(weights), 1))
+    found = []
+    for place, result in enumerate(results):
+        for which in (place * count + np.arange(count)) % len(symmetry):
+            image = symmetry.of(result, int(which))
+            known = which == 0 or profile.joint is not None
+            found.append(image if known else profile.at(density.learnt(flat(image.parameters))))
+    return np.repeat(weights / count, count), found
 
 
 def _more(
@@ -328,59 +354,3 @@ def _averaged(program: Program, start: Learnt, open_ended: Sequence[str]) -> Boo
     shapes = jax.eval_shape(program.parameters.constrain, dict(start))
     each = {name: np.full(shapes[name].shape, name not in open_ended) for name in start}
     return np.concatenate([np.ravel(each[name]) for name in sorted(each)])
-
-
-class Drawn:
-    """Points so far, the densities that they were drawn from, their values, and the parameters in their own units."""
-
-    def __init__(self, density: Explored, averaged: Bool[np.ndarray, " values"]) -> None:
-        self.density, self._averaged = density, averaged
-        self.points, self.values = np.zeros((0, len(density.start))), np.zeros(0)
-        self.sources: list[tuple[proposals.Proposal, int]] = []
-        self._own: list[np.ndarray] = []
-
-    def add(self, source: proposals.Proposal, uniform: Float[np.ndarray, "n d"]) -> None:
-        """As many from a density as there are uniform numbers."""
-        drawn = source.points(uniform)
-        own, volumes = self.density.measured(drawn)
-        own = own[:, self._averaged]
-        sound = np.all(np.isfinite(own), axis=1)  # a prior may reach beyond the largest number
-        values = np.full(len(drawn), -np.inf)
-        values[sound] = self.density.beside(drawn[sound], volumes[sound])
-        self.points, self.values = np.concatenate([self.points, drawn]), np.concatenate([self.values, values])
-        self._own.append(np.where(sound[:, None], own, 0.0))
-        self.sources.append((source, len(drawn)))
-
-    @property
-    def own(self) -> Float[np.ndarray, "points d"]:
-        """The parameters that are averaged, in their own units."""
-        return np.concatenate(self._own)
-
-    def weights(self) -> tuple[Float[np.ndarray, " points"], float]:
-        """Under the mixture of all densities, smoothed, with Pareto's k."""
-        each = np.stack([source.log_density(self.points) + np.log(count) for source, count in self.sources])
-        log_weights, shape = proposals.smoothed(self.values - np.logaddexp.reduce(each, axis=0))
-        return np.exp(log_weights), shape
-
-    def alone(
-        self, count: int, weights: Float[np.ndarray, " points"]
-    ) -> tuple[Float[np.ndarray, " points"], float, float] | None:
-        """The regular set alone, where it is enough and the others have found nothing beside it: it is less noisy."""
-        of_first = self.values[:count] - self.sources[0][0].log_density(self.points[:count])
-        log_weights, shape = proposals.smoothed(of_first)
-        first = np.concatenate([np.exp(log_weights), np.zeros(len(weights) - count)])
-        error, own = proposals.error_of_spread(self.own, first), self.own
-        (mean, sd), (whole, wide) = (proposals.moments(own, each) for each in (first, weights))
-        same = np.all(np.abs(wide - sd) <= ERROR * sd) and np.all(np.abs(whole - mean) <= ERROR * sd)
-        enough = 1.0 / np.sum(first**2) >= EVEN * count and not shape > UNEVEN and error <= ERROR
-        return (first, shape, error) if same and enough else None
-
-    def parts(self, weights: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
-        """What each point adds to the variances of the parameters, as shares of them."""
-        own = self.own
-        if not own.size:
-            return weights
-        squares = weights[:, None] * (own - weights @ own) ** 2
-        shares = squares / np.maximum(squares.sum(axis=0), np.finfo(float).tiny)
-        found: Float[np.ndarray, " points"] = shares.mean(axis=1)
-        return found / max(float(found.sum()), np.finfo(float).tiny)

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from gpdsl.inference import proposals
 from gpdsl.inference.ascent.lbfgs import flat
+from gpdsl.inference.images import Images
 from gpdsl.program.program import Program
 
 if TYPE_CHECKING:
@@ -82,15 +83,15 @@ def others(
 ) -> list[proposals.Split]:
     """What is around other modes that matter, from `ends` of searches and other values of periods and frequencies."""
     begun = [*((end, first.sds) for end in ends), *_candidates(density, program, first)]
-    begun = [each for each in begun if not _near([first], each[0])]
+    begun = [each for each in begun if not _near([first], density.images.of(each[0]))]
     heights = density.values(np.array([at for at, _ in begun])) if begun else np.zeros(0)
     known, masses = [first], [top + first.log_volume]
     for place in np.argsort(-heights)[:TRIED]:
         at, units = begun[place]
-        if heights[place] < top - FAR or _near(known, at):
+        if heights[place] < top - FAR or _near(known, density.images.of(at)):
             continue
         mode, height = proposals.mode_of(density, at, units, steps=CLIMB, tolerance=NEAR)
-        if height > top + np.log(SLIGHT) and not _near(known, mode):
+        if height > top + np.log(SLIGHT) and not _near(known, density.images.of(mode)):
             known.append(around(density, mode, height)[0])
             masses.append(height + known[-1].log_volume)
     least = np.logaddexp.reduce(masses) + np.log(SLIGHT)
@@ -98,10 +99,15 @@ def others(
 
 
 def shares(
-    known: Sequence[proposals.Split], points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]
+    known: Sequence[proposals.Split],
+    images: Images,
+    points: Float[np.ndarray, "n d"],
+    weights: Float[np.ndarray, " n"],
 ) -> tuple[float, ...]:
-    """Of the weight, by the mode that is next in its own widths."""
-    next_to = np.argmax([each.log_density(points) + each.log_volume for each in known], axis=0)
+    """Of the weight, by the mode that is next to one of the images in its own widths."""
+    every = images.of(points).reshape(-1, points.shape[1])
+    heights = np.stack([each.log_density(every) + each.log_volume for each in known])
+    next_to = np.argmax(heights.reshape(len(known), len(points), -1).max(axis=2), axis=0)
     return tuple(np.bincount(next_to, weights, len(known)).tolist())
 
 
@@ -124,6 +130,6 @@ def _candidates(
                     yield at, np.where(at == first.mode, widths, widths * min(ratio, 1 / ratio))
 
 
-def _near(known: Sequence[proposals.Split], at: Float[np.ndarray, " d"]) -> bool:
-    """Whether a place belongs to one of the modes."""
-    return any(np.all(np.abs(each.along_axes(at[None])) < BESIDE) for each in known)
+def _near(known: Sequence[proposals.Split], images: Float[np.ndarray, "images d"]) -> bool:
+    """Whether a place, by all its images, belongs to one of the modes."""
+    return any(np.any(np.all(np.abs(each.along_axes(images)) < BESIDE, axis=1)) for each in known)

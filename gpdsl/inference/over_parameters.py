@@ -36,6 +36,8 @@ BRIEF = 2_000
 class ParametersProfile:
     """log p(y, theta) of a model whose evidence nothing has to be integrated for, one place or many at a time."""
 
+    joint = None
+
     def __init__(self, problem: Problem, _: Result) -> None:
         self.problem, self._state = problem, initial_state(problem)
         self._slope = problem.compiling(jax.value_and_grad(self._value))

@@ -317,20 +317,20 @@ def points_of(dimensions: int) -> int:
     return 64 if dimensions == 1 else 128
 
 
-def error_of_spread(values: Float[np.ndarray, "points d"], weights: Float[np.ndarray, " points"]) -> float:
+def error_of_spread(values: Float[np.ndarray, "points images d"], weights: Float[np.ndarray, " points"]) -> float:
     """The largest standard error of a standard deviation, as a share of it: of a mean of influences of the points."""
-    gap = values - weights @ values
-    variance = weights @ gap**2
-    influence = 0.5 * (gap**2 / np.where(variance > 0, variance, 1.0) - 1.0)
+    mean, sd = moments(values, weights)
+    squares = np.mean((values - mean) ** 2, axis=1)
+    influence = 0.5 * (squares / np.where(sd > 0, sd, 1.0) ** 2 - 1.0)
     return float(np.sqrt(np.max(weights**2 @ influence**2, initial=0.0)))
 
 
 def moments(
-    values: Float[np.ndarray, "points d"], weights: Float[np.ndarray, " points"]
+    values: Float[np.ndarray, "points images d"], weights: Float[np.ndarray, " points"]
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Means and standard deviations."""
-    mean = weights @ values
-    return mean, np.sqrt(weights @ (values - mean) ** 2)
+    """Means and standard deviations, where all images of a point have equal weights."""
+    mean = weights @ values.mean(axis=1)
+    return mean, np.sqrt(weights @ np.mean((values - mean) ** 2, axis=1))
 
 
 # Importance weights whose largest are replaced by quantiles of a generalised Pareto distribution fitted to them.

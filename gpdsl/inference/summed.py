@@ -204,6 +204,8 @@ def _terms(form: Form) -> int:
 class SummedProfile:
     """The bound at the best q of any parameters, and that q."""
 
+    joint = None
+
     def __init__(self, problem: Problem) -> None:
         line = line_of(problem.program)
         assert line is not None  # the plan has seen to it

@@ -11,7 +11,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference import corrected
 from gpdsl.inference.corrected import KEPT, _chosen
-from gpdsl.inference.log_joint import _generated
+from gpdsl.inference.images import generated
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
 Y = np.array([1.2, 0.9, 1.5, 1.1])
@@ -125,9 +125,9 @@ def test_parameters_too_are_corrected_from_the_bound_to_the_evidence() -> None:
 
 def test_changes_generate_a_group() -> None:
     flips = [((0, 1, 2), (-1, -1, 1)), ((0, 1, 2), (1, 1, -1))]
-    assert len(_generated(3, flips)) == 4
-    assert len(_generated(3, [*flips, ((1, 0, 2), (1, 1, 1))])) == 8
-    assert len(_generated(3, [((1, 0, 2), (1, 1, 1)), ((0, 2, 1), (1, 1, 1))])) == 6
+    assert len(generated(3, flips)) == 4
+    assert len(generated(3, [*flips, ((1, 0, 2), (1, 1, 1))])) == 8
+    assert len(generated(3, [((1, 0, 2), (1, 1, 1)), ((0, 2, 1), (1, 1, 1))])) == 6
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from gpdsl.inference.corrected_draws import BEYOND, EVEN, Around, Drawn, Weighing, _step, resampled
-from gpdsl.inference.log_joint import Images, LogJoint
+from gpdsl.inference.images import Images
+from gpdsl.inference.log_joint import LogJoint
 from gpdsl.program.cache import precision
 
 MEAN, ROOT = np.array([1.5, -0.5]), np.array([[0.5, 0.0], [0.3, 0.4]])

@@ -16,7 +16,9 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.integrated import Drawn, Explored
+from gpdsl.inference.drawn import Drawn
+from gpdsl.inference.images import Images
+from gpdsl.inference.integrated import Explored
 from gpdsl.inference.log_joint import AT_ONCE, at_places, log_prior, log_volume
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.proposals import generalised_pareto, smoothed
@@ -402,11 +404,12 @@ def test_the_regular_set_stands_alone_where_others_have_found_the_same() -> None
         start=np.zeros(1),
         measured=lambda points: (points + 5.0, np.zeros(len(points))),
         beside=lambda points, volumes: stats.norm.logpdf(points[:, 0]),
+        images=Images.of_nothing(1),
     )
     source: Any = SimpleNamespace(
         points=lambda uniform: stats.norm.ppf(uniform), log_density=lambda points: stats.norm.logpdf(points[:, 0])
     )
-    drawn, count = Drawn(density, np.ones(1, bool)), 1000
+    drawn, count = Drawn(density, source, np.ones(1, bool)), 1000
     even = (np.arange(count)[:, None] + 0.5) / count
     drawn.add(source, even)
     drawn.add(source, even)

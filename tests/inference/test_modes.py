@@ -12,6 +12,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference import modes, proposals
 from gpdsl.inference.ascent.lbfgs import flat, unflat
+from gpdsl.inference.images import Images
 
 PERIODS, HEIGHTS, WIDTH = np.log([0.7, 1.4, 3.1, 0.35]), np.array([0.0, 0.5, -3.0, -40.0]), 0.01
 """Logarithms of periods that are modes, their heights, and how wide each is; the other parameter is normal."""
@@ -24,6 +25,7 @@ class Density:
         like = {"p": np.zeros(()), "s": np.zeros(())}
         self.learnt = lambda at: unflat(like, np.asarray(at))
         self.steps, self.widest, self.evaluations = np.array([0.02, 1.0]), np.array([2.0, 2.0]), 0
+        self.images = Images.of_nothing(2)
 
     def __call__(self, at: np.ndarray) -> tuple[float, np.ndarray]:
         self.evaluations += 1
@@ -70,7 +72,7 @@ def test_shares_are_those_of_points_next_to_each() -> None:
     density: Any = Density()
     known = [modes.around(density, np.array([period, 0.0]), 0.0)[0] for period in PERIODS[:2]]
     points = np.array([[PERIODS[0], 0.5], [PERIODS[1] + 0.01, 0.0], [PERIODS[1], -1.0]])
-    assert modes.shares(known, points, np.array([0.5, 0.2, 0.3])) == pytest.approx((0.5, 0.5))
+    assert modes.shares(known, density.images, points, np.array([0.5, 0.2, 0.3])) == pytest.approx((0.5, 0.5))
 
 
 CYCLE = """

@@ -15,7 +15,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import Damaged
 from gpdsl.inference.best_gaussian import Gaussian, ascended, normals
-from gpdsl.inference.log_joint import Images
+from gpdsl.inference.images import Images
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.posteriors.family import Diagonal, project, project_root
 from gpdsl.inference.posteriors.features import Features

@@ -254,6 +254,8 @@ class ExactSearch:
 class ExactProfile:
     """The evidence at any parameters, and the exact posterior there."""
 
+    joint = None
+
     def __init__(self, problem: Problem, _: Result) -> None:
         system = linear.make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it

@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from gpdsl.errors import GpdslError, plural
+from gpdsl.inference.images import Images
 from gpdsl.inference.integrated import STATISTICS
-from gpdsl.inference.log_joint import Images, Learnt, LogJoint, log_volume
+from gpdsl.inference.log_joint import Learnt, LogJoint, log_volume
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_numpy
 from gpdsl.program.kept import on_use
@@ -107,7 +108,7 @@ class Chains:
     statistics: Mapping[str, Shaped[np.ndarray, "chains draws"]]
     """What the sampler says of each draw, under the names that ArviZ has for it."""
     images: int = 1
-    """Places of equal density that signs and exchanges of latents make of one, of which each draw has one at random."""
+    """Places of equal density that signs and exchanges make of one, of which each draw has one at random."""
     ladder: Ladder | None = None
     """The temperatures of chains that exchange their places."""
     interrupted: bool = False
@@ -130,12 +131,15 @@ class Chains:
         return "n_steps" in self.statistics and "energy" not in self.statistics
 
     def in_all(self, images: Images, seed: int) -> Chains:
-        """Every draw, with one of the images of its w that have the same density: chains do not get there alone."""
+        """Every draw, with one of the images of all its numbers that have the same density: chains do not go there."""
         if len(images) == 1:
             return self
-        white = np.asarray(self.positions["white"])
-        turned = images.at_random(white.reshape(-1, white.shape[-1]), np.random.default_rng(seed))
-        return replace(self, positions={**self.positions, "white": turned.reshape(white.shape)}, images=len(images))
+        leaves, tree = jax.tree.flatten(self.positions)
+        every = np.concatenate([np.reshape(leaf, (self.statistics["diverging"].size, -1)) for leaf in leaves], axis=1)
+        turned = images.at_random(every, np.random.default_rng(seed))
+        parts = np.split(turned, np.cumsum([np.prod(np.shape(leaf)[2:], dtype=int) for leaf in leaves])[:-1], axis=1)
+        moved = [part.reshape(np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
+        return replace(self, positions=jax.tree.unflatten(tree, moved), images=len(images))
 
     def at(self, chain: int, draw: int) -> Position:
         """One draw."""
@@ -340,7 +344,7 @@ def told(chains: Chains, found: Agreement) -> tuple[str, tuple[str, ...]]:
     if chains.sliced:
         moves = f"elliptical slices, {np.mean(chains.statistics['n_steps']):.0f} densities a draw"
     about = f"{plural(count, 'chain')} of {plural(draws, 'draw')}: {worst}, {moves}"
-    about += f", {chains.images} images by signs and exchanges of latents" if chains.images > 1 else ""
+    about += f", {chains.images} images by signs and exchanges" if chains.images > 1 else ""
     doubts = [ALONE] if count == 1 else []
     if round(found.r_hat, 3) > AGREED and count > 1:
         more = "ask for more draws"

@@ -18,7 +18,7 @@ from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_evidence
 from gpdsl.inference.exact.system import System
 from gpdsl.inference.integrated import Integrated
-from gpdsl.inference.log_joint import LogJoint, images_of, jumping, log_volume
+from gpdsl.inference.log_joint import LogJoint, jumping, log_volume
 from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.chains import Chains, Differentiable, Position, agreement, known_at, log_prior, nuts, told
 from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere
@@ -27,6 +27,7 @@ from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays
 from gpdsl.inference.sides import SEVERAL
+from gpdsl.inference.symmetries import images_of_all, symmetry_of
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program
 
@@ -64,8 +65,10 @@ class Collapsed:
         self.without_prior = _without_prior(problem)
 
     def sample(self, *asked: Any) -> Chains:
-        """By the No-U-Turn sampler."""
-        return no_u_turn_at(self, *asked)
+        """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges make of one."""
+        found = no_u_turn_at(self, *asked)
+        symmetry = symmetry_of(self.problem.program, self.profile, self.start["learnt"])
+        return found.in_all(symmetry.numbers, self.problem.options.seed)
 
     def at(self, position: Position) -> Result:
         """The exact posterior."""
@@ -100,9 +103,9 @@ class Joint:
         self.without_prior = _without_prior(problem)
 
     def sample(self, *asked: Any) -> Chains:
-        """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges of latents make of one."""
+        """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges make of one."""
         found = no_u_turn_at(self, *asked)
-        return found.in_all(images_of(self.joint, self.start["learnt"]), self.problem.options.seed)
+        return found.in_all(images_of_all(self.joint, self.start["learnt"]), self.problem.options.seed)
 
     def at(self, position: Position) -> Result:
         """Latents that are known at the rows."""

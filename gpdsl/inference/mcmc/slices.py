@@ -22,13 +22,14 @@ from scipy.linalg import solve_triangular
 from gpdsl.forward.accounting import Stopped
 from gpdsl.forward.mistakes import EverythingFailed
 from gpdsl.inference.expected_log_likelihood import log_density
-from gpdsl.inference.log_joint import Learnt, LogJoint, images_of, together
+from gpdsl.inference.log_joint import Learnt, LogJoint, together
 from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at, log_prior
 from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.sites import whitened_posterior
 from gpdsl.inference.opaque.budget import Spent, require
 from gpdsl.inference.opaque.surrogate import FAILED, Values, arguments_of, evaluate_externals
 from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.symmetries import images_of_all
 from gpdsl.program.cache import jit
 from gpdsl.program.rows import Scope, row_count
 from gpdsl.symbolic.translate import ExternalUse
@@ -193,7 +194,7 @@ class Called:
         positions, _, log_root = jax.tree.map(lambda a: np.asarray(a).reshape(chains, made, *a.shape[1:]), known)
         said = {"diverging": np.zeros(value.shape, int), "lp": value - log_root, "n_steps": taken}
         found = Chains(positions, said, interrupted=stopped)
-        return found if self.problem.program.uses() else found.in_all(images_of(self.joint, self.found), seed)
+        return found if self.problem.program.uses() else found.in_all(images_of_all(self.joint, self.found), seed)
 
     def log_densities(self, x: Float[np.ndarray, "places numbers"]) -> Float[np.ndarray, " places"]:
         """Log joint densities, by one call of every function for all places; none where one of them fails."""

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.inference.ascent.lbfgs import Outcome, looked_at, maximise, maximise_off_saddles
+from gpdsl.inference.log_joint import LogJoint
 from gpdsl.inference.natural.refine import RIDGE_ITERATIONS, Best, attained, refine, why_ridges
 from gpdsl.inference.natural.row_space import Ascent, Given, in_row_space
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
@@ -124,6 +125,12 @@ class SitesProfile:
         self._room = KEPT_NUMBERS // sum(leaf.size for leaf in jax.tree.leaves(begin.sites))
         if sites is None and problem.program.coupled and not problem.program.conjugate:
             self.sites = self.compute(begin.point, begin.sites, jnp.asarray(0.0))[2]
+
+    @property
+    def joint(self) -> LogJoint | None:
+        """The density whose best q this has, where it takes no samples."""
+        known = self.problem.choice.dense or not self.problem.program.sampled
+        return LogJoint(self.problem) if known else None
 
     def __call__(self, learnt: Mapping[str, Array]) -> tuple[float, Mapping[str, Array]]:
         """The bound, log priors included, and its gradient; q starts at the best one so far."""

@@ -151,6 +151,12 @@ def allows_errors(fit: Fit, evaluations: int) -> bool:
 # It is found when first asked for, so that a fit that nobody asks takes no longer.
 
 
+EXCHANGED = "symmetry of parameters"
+
+OF_PARAMETERS = {"parameters", "end of the search", EXCHANGED}
+"""Findings that the evidence as a function of parameters tells."""
+
+
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """Standard errors of learnt parameters in their domains, infinite where the data leave them open; or why there are
@@ -166,7 +172,7 @@ class Inspection:
     @property
     def of_parameters(self) -> tuple[Finding, ...]:
         """Those that the evidence as a function of parameters tells."""
-        return tuple(each for each in self.findings if each.name in {"parameters", "end of the search"})
+        return tuple(each for each in self.findings if each.name in OF_PARAMETERS)
 
     @property
     def diagnosis(self) -> Diagnosis:

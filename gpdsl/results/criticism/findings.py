@@ -19,6 +19,7 @@ from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
 from gpdsl.results.criticism.finding import (
+    EVALUATIONS,
     PROGRAMS,
     SKIPPED,
     SPEED,
@@ -57,7 +58,7 @@ from gpdsl.results.criticism.places import (
     values_seen,
 )
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import correlation, flexibility, reach, symmetry
+from gpdsl.results.criticism.structure import alike, correlation, flexibility, reach, symmetry
 from gpdsl.results.criticism.through_layers import multiplications, rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import randomised
@@ -332,6 +333,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
             findings += of_curvature(found, {name for _, names in edges for name in names})
         except Unknown as reason:
             lacking = str(reason)
+        findings += _alike(fit, ended)
         told = _looked(fit, seen, paid)
         findings = [*judged(fit, [*findings, *told.findings]), *skipped(fit, seen, told.silent)]
     return Inspection(errors, lacking, tuple(findings), tuple(told.left), tuple(told.failed))
@@ -364,6 +366,16 @@ def _looked(fit: Fit, seen: Seen, paid: float) -> _Looked:
         found.findings.extend(told)
         found.silent.extend([] if told else [name])
     return found
+
+
+def _alike(fit: Fit, ended: Ended) -> list[Finding]:
+    """Learnt parameters that no density tells apart; averages over parameters and chains tell of theirs."""
+    if ended.profile is None or fit.settings is not None or not allows_errors(fit, EVALUATIONS):
+        return []
+    try:
+        return list(alike(fit, ended.profile(), as_arrays(dict(ended.learnt), fit.options.dtype)))
+    except TROUBLE:
+        return []
 
 
 def _curvature(fit: Fit, ended: Ended) -> Curvature:

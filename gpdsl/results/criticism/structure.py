@@ -13,16 +13,18 @@ from jaxtyping import Float
 from gpdsl.data import Data
 from gpdsl.errors import plural
 from gpdsl.inference.posteriors.family import Inverse
+from gpdsl.inference.symmetries import symmetry_of
 from gpdsl.inference.unrelated_rows import bends, missing_level
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.finding import SKIPPED, Finding
+from gpdsl.results.criticism.finding import EXCHANGED, SKIPPED, Finding
 from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 from gpdsl.symbolic.coupling import mirrored
 
 if TYPE_CHECKING:
+    from gpdsl.inference.integrated import Learnt, Profile
     from gpdsl.results.fit import Fit
 
 
@@ -130,6 +132,19 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
             f"means and deviations of these latents are those of one mode: {invariant}fit with "
             + "engine = vi and " * (fit.options.engine == "ep")
             + "posterior = mixture_full(2)",
+        )
+
+
+def alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
+    """Learnt parameters that no density tells apart, or whose sign none knows."""
+    symmetry = symmetry_of(fit.program, profile, learnt)
+    if (count := len(symmetry)) > 1:
+        yield Finding(
+            EXCHANGED,
+            float(count),
+            False,
+            f"{'; '.join(symmetry.told)} changes no density: these values are one of {count} alike, and which name has "
+            "which is by chance",
         )
 
 
