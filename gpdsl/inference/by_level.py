@@ -311,6 +311,8 @@ def _afforded(sets: Sequence[Sets], rows: int) -> bool:
 class LevelsProfile:
     """The bound maximised over the sites at any learnt parameters; the sites begin where they ended before."""
 
+    joint = None
+
     def __init__(self, problem: Problem, _: Result | None = None) -> None:
         self.problem = problem
         self.levels = levels_of(problem.program, problem.rows, coupled=problem.program.coupled)
