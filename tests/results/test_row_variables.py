@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -18,6 +20,18 @@ def test_of_a_normal_model_it_is_the_conjugate_posterior() -> None:
     precision = 1 / 0.25 + 4 / 0.09
     np.testing.assert_allclose(found.mean, (data["x"] / 0.25 + 2 * data["y"] / 0.09) / precision, rtol=1e-5)
     np.testing.assert_allclose(found.sd, precision**-0.5, rtol=1e-5)
+
+
+def test_a_fit_beside_a_latent_is_saved_and_loaded(tmp_path: Path) -> None:
+    """Its q is across the latent and the variables of all rows."""
+    model = gpdsl.compile(
+        "input x : real\noutput n : count\nlatent f(x) ~ GP(1, RBF(1))\nrow w ~ Normal(0, 1)\nn ~ Poisson(exp(f + w))\n"
+    )
+    fit = model.fit({"x": np.arange(6.0), "n": [2, 0, 5, 9, 1, 3]}, diagnose="no")
+    assert fit.choice.posterior == "coupled"
+    fit.save(tmp_path / "a.gpfit")
+    again = gpdsl.load_fit(tmp_path / "a.gpfit").predict({"x": [2.5]})
+    np.testing.assert_array_equal(again.mean("n"), fit.predict({"x": [2.5]}).mean("n"))
 
 
 def test_rows_on_a_line_are_found_in_their_order() -> None:

@@ -181,7 +181,7 @@ class Posterior:
         total = sum(group.size * len(points) for group, points in zip(program.groups, self.inducing, strict=True))
         for group, points, q in zip(program.groups, self.inducing, self.q, strict=True):
             shape = len(self.weights), group.size, len(points)
-            columns = 1 if group.per_row else total if chosen or self.jointly else len(points)
+            columns = total if chosen or self.jointly else 1 if group.per_row else len(points)
             names = ", ".join(group.names)
             known = options.drawn and q.root.shape == (*shape, 1) and not np.any(q.root)
             need(q.mean.shape == shape, f"the posterior of {names} has another shape")
