@@ -112,6 +112,7 @@ def test_noise_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, error in whole.standard_errors.items():
         assert found.parameters[name] == pytest.approx(whole.parameters[name], abs=1e-3)
         assert found.standard_errors[name] == pytest.approx(error, rel=0.02)
+    assert "falls into 12 sets that share no level, matrices of 2 values" in gpdsl.compile(SPREADS).explain(data)
     one, other = found.predict({"site": [0, 3, 99]}), whole.predict({"site": [0, 3, 99]})
     np.testing.assert_allclose(one.sd("a"), other.sd("a"), rtol=1e-3)
     np.testing.assert_allclose(one.interval("y", 0.9), other.interval("y", 0.9), rtol=2e-3)

@@ -43,6 +43,8 @@ BOUNDS = " (here a little beyond the rows)"
 def grouped(program: Program, group: Group, inducing: int, plan: Plan) -> list[str]:
     """The latents of a group, and its inducing points."""
     choice = plan.choice.of(group.names[0])
+    if choice.sets:
+        return [described(program, group), *readings(program, group)]
     spanned = choice.dense and not plan.layout.dense
     where = "at the rows" if choice.dense else STARTS[choice.inducing_start]
     if choice.reasons.get("inducing_start", "as asked") != "as asked":
@@ -177,6 +179,8 @@ ENTROPIES = {
 def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
     choice, layout = plan.choice, plan.layout
     components = layout.family.components
+    if choice.sets:
+        return _by_level(choice)
     if options.engine == "ep":
         lines = explain_sites(choice)
     elif choice.posterior == "coupled":
@@ -196,6 +200,18 @@ def _posterior(program: Program, options: Options, plan: Plan, rows: int) -> lis
     shown = ("posterior", "inducing", "batch")
     lines += [f"  {name}: {choice.reasons[name]}" for name in shown if name in choice.reasons]
     return lines
+
+
+def _by_level(choice: Choice) -> list[str]:
+    """Sets of rows that share no level."""
+    sizes = sorted({*choice.sets})
+    what = "of all latents" if choice.posterior == "coupled" else "of each latent"
+    return [
+        f"  one Gaussian {what}, which falls into {plural(len(choice.sets), 'set')} that share no level, "
+        f"matrices of {' to '.join(map(str, sizes[:1] + sizes[1:][-1:]))} values",
+        "  by one Gaussian site for all rows that read the same values",
+        "  KL term: analytic",
+    ]
 
 
 def _sizes(program: Program, plan: Plan, rows: int, *, sites: bool) -> list[str]:
