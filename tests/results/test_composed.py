@@ -275,3 +275,19 @@ def test_the_prior_of_a_simplex_counts_in_the_bound() -> None:
     program = make_program(compile_text(text), {}, {}, {})
     value = program.log_prior({"w": np.array([0.2, 0.3, 0.5])})
     assert float(value) == pytest.approx(stats.dirichlet.logpdf([0.2, 0.3, 0.5], [2.5] * 3), rel=1e-5)
+
+
+def test_an_output_that_reads_an_element_has_its_index_as_a_number() -> None:
+    text = """index d in 1..2
+input x : real
+output y[d] : real
+output z : real
+latent f(x) ~ GP(0, RBF(1))
+y[d] ~ Normal(f + 3 * d, 0.1)
+z ~ Normal(y[2], 0.5)
+"""
+    x = np.linspace(0, 1, 4)
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.stack([x + 3, x + 6], axis=1), "z": x + 6})
+    prediction = fit.predict({"x": [0.5]})
+    assert prediction.mean("z") == pytest.approx(prediction.mean("f") + 6)
+    assert prediction.variance("z") == pytest.approx(prediction.variance("f") + 0.01 + 0.25)
