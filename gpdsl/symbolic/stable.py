@@ -7,6 +7,7 @@ precision, where log(1 - p) is infinite. What a user writes the plain way is com
     log Phi(x) = log_ndtr(x)            log(1 - Phi(x)) = log_ndtr(-x)
     log(c + exp(x)) = log(c) + softplus(x - log(c))
     log(exp(x) + exp(z) + ...) = logsumexp(x, z, ...)
+    log(Phi(b) - Phi(a)) = log_ndtr_interval(a, b), and of the logistic function as `logistic_between`
     log(1 - exp(-x)) = log1mexp(x), log(exp(x) - 1) = x + log1mexp(x) for positive x
     log(1 + x) = log1p(x) for x from zero
     lgamma(x + n) - lgamma(x) = log_rising(x, n) for a positive number n
@@ -115,9 +116,19 @@ def _log_factor(value: sp.Expr) -> sp.Expr | None:
 def _log_sum(value: sp.Add) -> sp.Expr | None:
     if value.has(sp.exp) and all(_positive(term) for term in value.args):
         return _log_positive_sum(value)
+    if (interval := _log_interval(value)) is not None:
+        return interval
     one, rest = value.as_coeff_Add()
     grown = _excess(value)
     return grown + f.log1mexp(grown) if grown is not None else _log1p(rest) if one == 1 else None
+
+
+def _log_interval(value: sp.Add) -> sp.Expr | None:
+    """Of F(b) - F(a), the probability of an interval, for a distribution function F."""
+    for upper, lower in permutations(value.args) if len(value.args) == 2 else ():
+        if upper.func in BETWEEN and (-lower).func is upper.func:
+            return BETWEEN[upper.func]((-lower).args[0], upper.args[0])
+    return None
 
 
 def _excess(value: sp.Expr) -> sp.Expr | None:
@@ -247,6 +258,13 @@ def _symmetric(
 def logistic_between(lower: Formula, upper: Formula) -> Formula:
     """log(sigmoid(upper) - sigmoid(lower)), a product of factors none of which cancels."""
     return -f.softplus(-upper) - f.softplus(lower) + f.log1mexp(upper - lower)
+
+
+BETWEEN: Mapping[type, Callable[[Formula, Formula], Formula]] = {
+    f.ndtr: f.log_ndtr_interval,
+    f.sigmoid: logistic_between,
+}
+"""Logarithms of differences between the values of a function at two places, the lower one first."""
 
 
 def _hazard(cumulative: Callable[[Formula, Arguments], Formula]) -> Tails:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import sympy as sp
@@ -15,6 +16,7 @@ from gpdsl.symbolic.functions import (
     log1mexp,
     log1p,
     log_ndtr,
+    log_ndtr_interval,
     log_rising,
     logsumexp,
     ndtr,
@@ -47,6 +49,9 @@ PAIRS = [
     (sp.log(S + sp.exp(F)), sp.log(S) + softplus(F - sp.log(S))),
     (sp.log(S * sigmoid(F) * ndtr(G)), sp.log(S) - softplus(-F) + log_ndtr(G)),
     (sp.log(1 + (F - G) ** 2 / S), log1p((F - G) ** 2 / S)),
+    (sp.log(ndtr(F + S) - ndtr(F)), log_ndtr_interval(F, F + S)),
+    (sp.log(S * (ndtr(F + 1) - ndtr(F))), sp.log(S) + log_ndtr_interval(F, F + 1)),
+    (sp.log(sigmoid(F + S) - sigmoid(F)), -softplus(-F - S) - softplus(F) + log1mexp(S)),
     (lgamma(S / 2 + 1.5) - lgamma(S / 2 + 1) - F, log_rising(S / 2 + 1, 0.5) - F),
 ]
 
@@ -73,6 +78,8 @@ def test_rewritten(before: sp.Expr, after: sp.Expr) -> None:
         sp.log(F + sp.exp(G)),
         sp.log(1 - sp.exp(F)),  # only for negative f a number at all
         log1p(F),
+        sp.log(ndtr(F) - sigmoid(G)),
+        sp.log(ndtr(F) - ndtr(G) / 2),
         sp.sin(F) + F**2,
         log1p(-S * sp.exp(F) / (1 + sp.exp(F))),  # what is taken off is no part of the sum
     ],
@@ -111,6 +118,17 @@ def test_a_probability_in_a_model_is_as_good_as_its_link(careful: str, plain: st
         for f in (-300.0, -37.5, -2.0, 0.0, 3.0, 38.0, 300.0):
             for y in (0.0, 1.0):
                 assert lowered(b.log_density, f=f, y=y) == pytest.approx(lowered(a.log_density, f=f, y=y), rel=1e-12)
+
+
+@pytest.mark.parametrize("shift", [-40.0, 0.3, 12.0, 40.0])
+def test_the_probability_of_an_interval_far_out(shift: float) -> None:
+    """A rounded value by its formula, in 50 digits."""
+    density = "density rounded(y | f, s) = log(Phi((y + 0.5 - f)/s) - Phi((y - 0.5 - f)/s))\noutput y"
+    (o,) = terms(scalar("rounded(f, s)").replace("output y", density))
+    with mpmath.workdps(50):
+        ends = ((abs(shift) + side) / mpmath.sqrt(2) / 0.7 for side in (-0.5, 0.5))
+        true = mpmath.log((mpmath.erfc(next(ends)) - mpmath.erfc(next(ends))) / 2)
+    assert lowered(o.log_density, f=1.0 - shift, y=1.0, s=0.7) == pytest.approx(float(true), rel=1e-12)
 
 
 def test_a_negative_binomial_does_not_overflow() -> None:
