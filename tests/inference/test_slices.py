@@ -62,6 +62,17 @@ def fit() -> gpdsl.Fit:
     return gpdsl.compile(COUNTS, externals={"response": np.exp}).fit(SEEN, **ASKED)
 
 
+def test_places_beside_are_drawn_by_the_scale_that_a_place_belongs_to() -> None:
+    """An inverse gamma scale given the place, of a t density with as many degrees of freedom: its mean is known."""
+    root = np.linalg.cholesky(np.array([[2.0, 0.5], [0.5, 1.0]]))
+    shape, x, rng = Shape(np.array([1.0, -1.0]), root), np.array([2.5, 0.3]), np.random.default_rng(1)
+    away = np.linalg.solve(root, x - shape.mean)
+    assert shape.apart(x) == pytest.approx(away @ away)
+    scale = (slices.TAILS + away @ away) / (slices.TAILS + 2 - 2)
+    drawn = np.stack([shape.aside(x, rng) for _ in range(6_000)])
+    np.testing.assert_allclose(drawn.T @ drawn / len(drawn), scale * root @ root.T, rtol=0.15)
+
+
 def test_latents_and_parameters_have_the_moments_of_weighted_draws(fit: gpdsl.Fit) -> None:
     scale = np.exp(0.5 * np.random.default_rng(1).standard_normal(400_000))
     f = prior(len(scale), scale)

@@ -17,7 +17,7 @@ import pytest
 from gpdsl.inference.quadruply_stochastic import sums, swept
 from gpdsl.inference.quadruply_stochastic.sums import HALVINGS, Held, Seen, best_length, newton_step, see, surveyed
 from gpdsl.inference.quadruply_stochastic.swept import Slopes
-from gpdsl.inference.quadruply_stochastic.weights import Weights, block
+from gpdsl.inference.quadruply_stochastic.weights import Lengths, Weights, block
 
 N, M, SIZE, COLUMNS = 5, 7, 3, 2
 SCALE = M / SIZE
@@ -177,3 +177,16 @@ def test_a_newton_step_of_rows_of_any_weight(rng: np.random.Generator) -> None:
     gram = root @ root.T
     found = newton_step(jnp.asarray(gram), jnp.asarray(weight), jnp.asarray(residual))
     np.testing.assert_allclose((np.eye(6) + weight[:, None] * gram) @ found, residual, rtol=1e-6, atol=1e-8)
+
+
+def test_dense_columns_are_those_of_the_factor_of_the_inverse() -> None:
+    """From X = H^-1 [e_1 e_2], and L L' = X'HX: the first columns of the Cholesky factor of H^-1."""
+    half = np.random.default_rng(3).normal(size=(M, M))
+    h = half @ half.T + np.eye(M)
+    solutions = np.linalg.inv(h)[:, :COLUMNS]
+    corner = solutions.T @ h @ solutions
+    with jax.enable_x64(True):
+        held = Weights(jnp.asarray(np.vstack([np.arange(M), solutions.T])), jnp.ones(M))
+        found = Lengths(jnp.asarray(0.3 * corner), jnp.asarray(0.7 * corner)).weights(held, jnp.arange(M))
+    np.testing.assert_allclose(found.vectors[0], np.arange(M))
+    np.testing.assert_allclose(found.vectors[1:].T, np.linalg.cholesky(np.linalg.inv(h))[:, :COLUMNS], atol=1e-12)

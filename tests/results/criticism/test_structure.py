@@ -136,7 +136,7 @@ def test_correlation_that_a_factorised_posterior_leaves_out_is_that_of_quadratur
     f, g, ff, gg, fg = (each / one for each in (f, g, ff, gg, fg))
     exact = -(fg - f * g) / np.sqrt((ff - f**2) * (gg - g**2))
     assert exact > 0.7
-    assert found.doubtful
+    assert found.doubtful and "that of `f` and `g`" in str(found)
     assert found.number == pytest.approx(exact, abs=0.1)
 
 
