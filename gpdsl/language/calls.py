@@ -231,7 +231,7 @@ def _elsewhere(words: Sequence[str], own: Collection[str]) -> str:
 
 
 def _by_habit(word: str, habits: Mapping[str, Iterable[str]], own: Collection[str]) -> str:
-    near = next((each for each in habits.get(word.lower(), ()) if each in own), "")
+    near = next((each for each in habits.get(word.lower(), ()) if each.partition(" ")[0] in own), "")
     return f"; did you mean `{near}`?" if near else ""
 
 

@@ -232,7 +232,9 @@ BLOCKS = (
 _OPTIONS = {
     "steps": "n_iter num_iter niter iter iterations num_iterations n_iterations max_iter max_iters maxiter epochs "
     "n_steps num_steps training_iter n_epochs",
-    "learning_rate": "lr step_size stepsize alpha",
+    "learning_rate": "lr step_size stepsize",
+    "device": "gpu cuda",
+    "beta": "kl_weight kl_scale",
     "batch": "batch_size minibatch minibatch_size",
     "inducing": "num_inducing n_inducing inducing_points inducing_variable inducing_variables m",
     "seed": "random_state random_seed rng key",
@@ -252,6 +254,25 @@ _OPTIONS = {
 OPTIONS: Mapping[str, str] = {word: option for option, words in _OPTIONS.items() for word in words.split()}
 """Words of other tools for options of a fit, by those that they have here."""
 
+NO_OPTIONS = _by_words(
+    {
+        "time timeout max_time time_limit budget": (
+            "a search has no clock: `steps` ends it, and Ctrl-C does with the best state so far"
+        ),
+        "restarts n_restarts num_restarts n_restarts_optimizer": (
+            "a search in doubt begins again elsewhere by itself; `init={'ell': 2}` is a start of your own"
+        ),
+        "weights weight sample_weight": "the model has them: `input w : positive`, `y ~ Normal(f, sigma / sqrt(w))`",
+        "alpha noise noise_variance likelihood": "noise is in the model, `y ~ Normal(f, sigma)`",
+        "kernel mean_function mean_module covar_module": "the model has it, `latent f(x) ~ GP(m, s2 * RBF(ell))`",
+        "verbose verbosity disp progressbar": "`progress=True` shows how far a fit is",
+        "n_jobs cores n_cores threads n_threads": "all cores are used by themselves",
+        "validation validation_data validation_split cv": "`fit.cross_validate(data)` holds rows back",
+        "patience early_stopping": "a search ends where it gains no more: `tolerance`",
+    }
+)
+"""Words of other tools for what is no option of a fit, and where it is instead."""
+
 
 def _by_word(table: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     """What each word may be called here."""
@@ -266,7 +287,8 @@ _ARGUMENTS = {
     "draws": "n size n_samples num_samples samples num count",
     "rows": "n size n_samples num_samples samples",
     "probabilities": "q quantiles p prob level percentiles",
-    "level": "alpha ci prob hdi_prob coverage confidence",
+    "level": "ci prob hdi_prob coverage confidence",
+    "level = 1 - alpha": "alpha",
     "by": "groupby group groups group_by freq",
     "path": "filename file fname out save",
     "data": "x df frame newdata new_data xnew x_test dataset",

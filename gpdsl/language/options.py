@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.habits import OPTIONS as HABITS
+from gpdsl.language.habits import NO_OPTIONS, OPTIONS as HABITS
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.takes import (
     Device,
@@ -319,7 +319,8 @@ def check_option(name: str, value: Any) -> Any:
     if name not in OPTIONS:
         if name in WRITTEN:
             raise GpdslError(f"{name} is not for simulated data, which are fitted as they are: leave it out")
-        meant = _meant(name, WRITTEN, HABITS) or f"; options are {', '.join(WRITTEN)}"
+        instead = f"; {NO_OPTIONS[name.lower()]}" if name.lower() in NO_OPTIONS else _meant(name, WRITTEN, HABITS)
+        meant = instead or f"; options are {', '.join(WRITTEN)}"
         raise GpdslError(f"unknown option `{name}`{meant}")
     takes = OPTIONS[name].takes
     found = takes.read(value)

@@ -89,7 +89,7 @@ def test_words_of_other_tools_lead_to_what_there_is() -> None:
     ]
     public += [each for name in gpdsl.__all__ if inspect.isfunction(each := getattr(gpdsl, name))]
     arguments = {name for function in public for name in inspect.signature(function).parameters}
-    assert {own for several in habits.ARGUMENTS.values() for own in several} <= arguments
+    assert {own.partition(" ")[0] for several in habits.ARGUMENTS.values() for own in several} <= arguments
 
 
 def test_options_of_a_fit_are_named_as_such() -> None:
@@ -97,6 +97,8 @@ def test_options_of_a_fit_are_named_as_such() -> None:
         CallError, match=r"model.fit: too many .*; it is model.fit\(data, \*, .*resume=False, \*\*options\)"
     ):
         gpdsl.zoo("boston").fit([1.0], [2.0])  # type: ignore[misc]
+    with pytest.raises(gpdsl.GpdslError, match="unknown option `sample_weight`; the model has them: `input w"):
+        gpdsl.zoo("boston").fit({}, sample_weight=[1.0])  # type: ignore[call-arg]
     with pytest.raises(CallError, match=r"compile has no argument `source`; .*did you mean `text`\?"):
         gpdsl.compile(source="")  # type: ignore[call-arg]
     assert answering(len)([1]) == 1

@@ -311,6 +311,10 @@ def test_what_belongs_elsewhere(tmp_path: Path) -> None:
         gpdsl.compile(text).fit({"x": [0.0, 1.0], "y": [0.0, 1.0]}, standardize=True)  # type: ignore[call-arg]
 
 
+def test_what_is_no_option_is_no_option_by_another_name_either() -> None:
+    assert not set(habits.NO_OPTIONS) & {*WRITTEN, *habits.OPTIONS}
+
+
 @pytest.mark.parametrize("word", list(habits.OPTIONS))
 def test_options_of_other_tools_are_named_as_they_are_here(word: str) -> None:
     with pytest.raises(gpdsl.GpdslError, match=f"unknown option `{word}`; did you mean `{habits.OPTIONS[word]}`"):
