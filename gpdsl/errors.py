@@ -50,6 +50,16 @@ class _Printable:
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(printable(each) if isinstance(each, str) else each for each in arguments))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its text and what else it holds: those that are made from mistakes come back from other processes too."""
+        return _revived, (type(self), self.args, vars(self))  # type: ignore[attr-defined]
+
+
+def _revived(kind: type[BaseException], arguments: tuple[object, ...], held: dict[str, Any]) -> BaseException:
+    found = kind.__new__(kind, *arguments)
+    vars(found).update(held)
+    return found
+
 
 class GpdslError(_Printable, Exception):
     """Base of every error a user can cause; its text says where, what was expected and what to do."""

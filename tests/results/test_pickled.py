@@ -35,6 +35,27 @@ def pickled(each: Any) -> Any:
     return pickle.loads(pickle.dumps(each))
 
 
+@pytest.mark.parametrize("again", [pickled, copy.copy, copy.deepcopy])
+def test_errors_come_back_from_other_processes(again: Callable[[Any], Any]) -> None:
+    """One that fails to be unpickled ends a pool of processes instead of the call that raised it."""
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal({}, 1)\n"
+    data = {"x": [0.0, 1.0], "y": [1.0, 2.0]}
+    for kind, call in (
+        (gpdsl.ModelError, lambda: gpdsl.compile(text.format("h"))),
+        (gpdsl.GpdslError, lambda: gpdsl.compile(text.format("f")).fit({"x": [0.0, 1.0]})),
+        (
+            gpdsl.ForwardModelError,
+            lambda: gpdsl.compile(f"external none(f: real) -> real\n{text.format('none(f)')}").fit(data),
+        ),
+        (KeyError, lambda: gpdsl.compile(text.format("f")).fit(data, diagnose="no").parameters["ell"]),
+    ):
+        with pytest.raises(kind) as caught:
+            call()
+        found = again(caught.value)
+        assert type(found) is type(caught.value) and str(found) == str(caught.value)
+        assert vars(found).keys() == vars(caught.value).keys()
+
+
 @pytest.mark.parametrize(
     ("again", "kind", "lines", "options"),
     [
