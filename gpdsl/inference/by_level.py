@@ -30,7 +30,7 @@ from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows, observed_mask
 from gpdsl.program.white import white_beside
-from gpdsl.symbolic.concavity import log_concavity
+from gpdsl.symbolic.concavity import log_concavity, one_way
 
 # The bound of a Gaussian posterior by one site for all rows that read the same values of the latents, where those that
 # share no level are independent.
@@ -297,10 +297,12 @@ def plan_by_level(program: Program, data: Data, options: Options, _: Start | Non
 
 
 def _suited(program: Program) -> bool:
-    """Whether all latents are independent at different levels."""
+    """Whether all latents are independent at different levels, and no two modes of a level are alike."""
     if program.fields or program.opaque or program.sampled or not program.groups:
         return False
-    return all(falls_apart(group) and not (group.per_row or white_beside(group)) for group in program.groups)
+    apart = all(falls_apart(group) and not (group.per_row or white_beside(group)) for group in program.groups)
+    asked = program.translator, program.observations
+    return apart and (log_concavity(*asked).holds or one_way(*asked))
 
 
 def _afforded(sets: Sequence[Sets], rows: int) -> bool:

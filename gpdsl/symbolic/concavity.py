@@ -20,6 +20,7 @@ from gpdsl.symbolic.expectations import has_external, latents_in
 from gpdsl.symbolic.kernel_calculus import differentiated, expanded
 from gpdsl.symbolic.kernel_values import start_of
 from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.stable import shows_positive
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Translator
 
@@ -167,6 +168,24 @@ def _of(translator: Translator, observation: ObservationTerms) -> Concavity:
         f"the log density of `{name}` has no positive second derivative on a grid of latents, data and parameters "
         "(a numerical check, not a proof)",
     )
+
+
+def one_way(translator: Translator, observations: Sequence[ObservationTerms]) -> bool:
+    """Whether every argument of every law moves one way with one combination of the latents that it reads.
+
+    A product of latents, or a square, has the same value at places apart, and the posterior modes at these.
+    """
+    laws = [observation.law for observation in observations]
+    arguments = [argument for law in laws if law is not None for argument in law.arguments.values()]
+    plain = all(law is not None and not law.components for law in laws)
+    return plain and all(_one_way(argument, latents_in(translator, argument)) for argument in arguments)
+
+
+def _one_way(argument: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
+    slopes = [sp.diff(argument, latent) for latent in latents]
+    shares = [slope / slopes[0] for slope in slopes[1:]]
+    moving = [factor for slope in slopes[:1] for factor in sp.Mul.make_args(slope) if factor.has(*latents)]
+    return all(map(shows_positive, moving)) and not any(sp.simplify(share).has(*latents) for share in shares)
 
 
 def concave(expression: sp.Expr, variables: Iterable[sp.Symbol]) -> bool:

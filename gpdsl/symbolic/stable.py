@@ -97,7 +97,7 @@ def _log(value: sp.Expr) -> sp.Expr:
 def _times_log(count: sp.Expr, value: sp.Expr) -> sp.Expr:
     """count * log(value), where only the logarithm of what may be zero is held back where the count is zero."""
     parts = sp.Add.make_args(pull_exponentials(_log(value)))
-    held = [part for part in parts if isinstance(part, sp.log) and not _positive(part.args[0])]
+    held = [part for part in parts if isinstance(part, sp.log) and not shows_positive(part.args[0])]
     return count * sp.Add(*[p for p in parts if p not in held]) + sp.Add(*[f.times_log(count, p.args[0]) for p in held])
 
 
@@ -105,7 +105,7 @@ def _log_factor(value: sp.Expr) -> sp.Expr | None:
     """The logarithm of a positive value that has a better form than `log(value)`; None for any other."""
     if value.func in LOGARITHMS:
         return LOGARITHMS[value.func](value.args[0])
-    if isinstance(value, sp.Pow) and (_positive(value.base) or _excess(value.base) is not None):
+    if isinstance(value, sp.Pow) and (shows_positive(value.base) or _excess(value.base) is not None):
         inner = _log_factor(value.base)
         return None if inner is None else value.exp * inner
     if isinstance(value, sp.Add):
@@ -114,7 +114,7 @@ def _log_factor(value: sp.Expr) -> sp.Expr | None:
 
 
 def _log_sum(value: sp.Add) -> sp.Expr | None:
-    if value.has(sp.exp) and all(_positive(term) for term in value.args):
+    if value.has(sp.exp) and all(shows_positive(term) for term in value.args):
         return _log_positive_sum(value)
     if (interval := _log_interval(value)) is not None:
         return interval
@@ -134,7 +134,7 @@ def _log_interval(value: sp.Add) -> sp.Expr | None:
 def _excess(value: sp.Expr) -> sp.Expr | None:
     """x > 0 of exp(x) - 1."""
     one, rest = value.as_coeff_Add()
-    return rest.args[0] if one == -1 and isinstance(rest, sp.exp) and _positive(rest.args[0]) else None
+    return rest.args[0] if one == -1 and isinstance(rest, sp.exp) and shows_positive(rest.args[0]) else None
 
 
 def _log_positive_sum(value: sp.Add) -> sp.Expr | None:
@@ -152,14 +152,14 @@ def _log_positive_sum(value: sp.Add) -> sp.Expr | None:
 
 def _log1p(value: sp.Expr) -> sp.Expr | None:
     """log(1 + value); None where there is nothing better than that."""
-    if _positive(value) and value.has(sp.exp):
+    if shows_positive(value) and value.has(sp.exp):
         return _log_positive_sum(sp.Add(1, value, evaluate=False))
     if _not_negative(value):
         return f.log1p(value)
     less = -value
     if less.func in COMPLEMENTS:
         return COMPLEMENTS[less.func](less.args[0])
-    if isinstance(less, sp.exp) and _positive(-less.args[0]):
+    if isinstance(less, sp.exp) and shows_positive(-less.args[0]):
         return f.log1mexp(-less.args[0])
     if isinstance(value, sp.Add) and -1 in value.args:
         return _log(value + 1)
@@ -169,7 +169,7 @@ def _log1p(value: sp.Expr) -> sp.Expr | None:
 def _log_of_remainder(less: sp.Expr) -> sp.Expr | None:
     """log(1 - n/d) = log((d - n) / d), where n is a part of the sum d."""
     top, bottom = sp.fraction(less)
-    if not isinstance(bottom, sp.Add) or len(bottom.args) > RATIONAL or not _positive(bottom):
+    if not isinstance(bottom, sp.Add) or len(bottom.args) > RATIONAL or not shows_positive(bottom):
         return None
     parts = sp.Add.make_args(top)
     if not set(parts) <= set(bottom.args):
@@ -180,17 +180,17 @@ def _log_of_remainder(less: sp.Expr) -> sp.Expr | None:
 def _not_negative(value: sp.Expr) -> bool:
     """Whether the form of an expression shows that it is not negative: a product of what is positive and squares."""
     factors = sp.Mul.make_args(value)
-    return all(_positive(each) or (isinstance(each, sp.Pow) and each.exp.is_even is True) for each in factors)
+    return all(shows_positive(each) or (isinstance(each, sp.Pow) and each.exp.is_even is True) for each in factors)
 
 
-def _positive(value: sp.Expr) -> bool:
+def shows_positive(value: sp.Expr) -> bool:
     """Whether the form of an expression shows that it is positive; SymPy's own answer may take long for a sum."""
     if isinstance(value, sp.Add | sp.Mul):
-        return all(_positive(each) for each in value.args)
+        return all(shows_positive(each) for each in value.args)
     if isinstance(value, sp.Pow):
-        return _positive(value.base)
+        return shows_positive(value.base)
     if isinstance(value, choose):
-        return all(_positive(each) for each in value.args[1:])
+        return all(shows_positive(each) for each in value.args[1:])
     return isinstance(value, sp.exp | f.sigmoid | f.softplus | f.ndtr) or (not value.args and value.is_positive is True)
 
 

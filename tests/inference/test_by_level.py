@@ -83,6 +83,15 @@ def test_what_is_wide_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None
     assert not gpdsl.compile(SLOPES).fit({"site": SITE, "x": X, "y": COUNTS}, steps=1).choice.sets
 
 
+def test_a_product_whose_modes_may_be_alike_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ROWS", 10)
+    text = SPREADS.replace("sigma[s] : positive ~ LogNormal", "b[s] : real ~ Normal")
+    for mean, apart in (("a[site] + b[site]", True), ("a[site] * b[site]", False)):
+        law = f"y ~ Normal({mean}, 1 + exp(b[site]))"
+        plan = gpdsl.compile(text.replace("y ~ Normal(a[site], sigma[site])", law))
+        assert ("that share no level" in plan.explain(spreads(5))) == apart
+
+
 SPREADS = """index s in 1..S
 input site : label[s]
 output y : real

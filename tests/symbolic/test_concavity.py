@@ -8,10 +8,12 @@ import sympy as sp
 
 import gpdsl
 from gpdsl.symbolic import functions as f
-from gpdsl.symbolic.concavity import PLACES, Concavity, _curvature, concave, log_concavity
+from gpdsl.symbolic.concavity import PLACES, Concavity, _curvature, concave, log_concavity, one_way
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import Translator
+
+from .models import scalar, translator
 
 MODEL = """
 model m
@@ -165,3 +167,21 @@ def test_no_proof_of_what_is_not_concave() -> None:
         ok = np.isfinite(second)
         assert np.all(second[ok] <= 1e-9 * (1 + np.abs(values[1:-1][ok]))), expression
     assert proofs > 8
+
+
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        ("Normal(f, exp(g))", True),
+        ("Normal(f + s * g, s)", True),
+        ("Normal(-2 * exp(f + 0.5 * g), exp(h))", True),
+        ("StudentT(4, sigmoid(f), s)", True),
+        ("Normal(f * g, s)", False),
+        ("Normal(f^2, s)", False),
+        ("Normal(exp(f) + g, s)", False),
+        ("Normal(f, abs(g) + 1)", False),
+    ],
+)
+def test_each_argument_moves_one_way(law: str, expected: bool) -> None:
+    known = translator(scalar(law))
+    assert one_way(known, observation_terms(known)) == expected
