@@ -224,11 +224,18 @@ def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
     return LeaveOneOut(fit, bound, pointwise, itself, "leave-one-out", k, one, [], places=drawn.places)
 
 
-def densities_of_settings(fit: Fit, some: Data) -> Float[np.ndarray, "settings rows"]:
-    """log p(y_n) of rows that the fit has not seen, under every setting of its parameters."""
+def densities_of_settings(fit: Fit, bound: Data, row: int) -> Float[np.ndarray, " settings"]:
+    """log p(y_n) of a row that the fit has not seen, under every setting of its parameters.
+
+    Draws of all latents tell it by those of the other rows, as they do where it was seen.
+    """
     with precision(fit.options.dtype):
-        beliefs = fit.beliefs(some, likelihoods=True)
-        return np.stack([_log_densities(each) for each, _ in _settings(fit, beliefs)])
+        several = list(_settings(fit, fit.beliefs(bound.take(np.asarray([row])), likelihoods=True)))
+        if not _known(several[0][1]):
+            return np.concatenate([_log_densities(each) for each, _ in several])
+    known = leave_one_bound(fit, bound).densities
+    assert known is not None  # of rows in no layers
+    return known[:, row]
 
 
 def widely_applicable(fit: Fit, data: Any) -> Elpd:

@@ -322,7 +322,7 @@ def _density(found: left_out.LeaveOneOut, one: Fit, row: int) -> tuple[float, fl
             return below, apart if abs(below - found.pointwise[row]) > EXACT else 0.0
         return (worth, min(apart / 2, OFF_AT_MOST)) if apart > NEAR else (below, apart)
     offset = float(np.sum(found.fit.standardised.log_jacobian(some.observed)))
-    theirs, own = left_out.densities_of_settings(one, some)[:, 0], found.densities[:, row]
+    theirs, own = left_out.densities_of_settings(one, found.data, row), found.densities[:, row]
     high, low = left_out.log_weights_of(found.fit), left_out.log_weights_of(one)
     value = below + offset
     for _ in range(BRIDGES):

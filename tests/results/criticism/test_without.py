@@ -224,7 +224,7 @@ def bridged(
     )
     below = float(np.log(np.dot(low, np.exp(theirs)))) - offset
     one = weighed(low, log_predictive_density=lambda _: np.array([below]))
-    monkeypatch.setattr(left_out, "densities_of_settings", lambda *_: np.array(theirs)[:, None])
+    monkeypatch.setattr(left_out, "densities_of_settings", lambda *_: np.array(theirs))
     return without._density(found, one, 0)
 
 
@@ -241,6 +241,17 @@ def test_a_bridge_between_two_averages_is_exact_on_the_same_settings(
     ahead, back = np.exp(logs) / (np.exp(logs) + np.exp(true)), 1 / (np.exp(logs) + np.exp(true))
     parts = [np.sum((w * t / (w @ t) - w) ** 2) for w, t in ((low, ahead), (high, back))]
     assert error == pytest.approx(np.sqrt(sum(parts)))
+
+
+def test_draws_without_a_row_tell_it_by_the_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those with it do: by their own values of its latents a bridge between both was 0.8 nats off."""
+    monkeypatch.setattr(left_out, "_settings", lambda *_: [(None, None)])
+    monkeypatch.setattr(left_out, "_known", lambda _: True)
+    among = SimpleNamespace(densities=np.array([[1.0, 2.0], [3.0, 4.0]]))
+    monkeypatch.setattr(left_out, "leave_one_bound", lambda *_: among)
+    fit: Any = SimpleNamespace(options=SimpleNamespace(dtype="float64"), beliefs=lambda *_, **__: None)
+    data: Any = SimpleNamespace(take=lambda _: None)
+    np.testing.assert_array_equal(left_out.densities_of_settings(fit, data, 1), [2.0, 4.0])
 
 
 @pytest.mark.parametrize("offset", [0.0, 3.0])
