@@ -143,7 +143,8 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("str", "string", "text", "factor", "category", "categorical", "group"), "label"),
     **dict.fromkeys(("date", "datetime", "timestamp"), "time"),
     **dict.fromkeys(("cholesky_factor_corr", "corr_matrix", "cholesky"), "correlation_factor"),
-    "probability": "unit",
+    **dict.fromkeys(("probability", "proportion", "percent", "fraction"), "unit"),
+    "positive_ordered": "ordered",
 }
 """Types of other tools, by those that columns have here."""
 

@@ -113,6 +113,8 @@ SNIPPETS = {
     "kernel_by_a_name": TEXT + "kernel K = RBF(1) + White()\n",
     "size_in_the_name": TEXT.replace("param s2 : positive", "param s2[3] : positive"),
     "size_of_a_label": TEXT.replace("output y : real", "output y : label[3]"),
+    "number_of_functions": TEXT.replace("latent f(x)", "latent f[3](x)"),
+    "unit_of_an_input": TEXT.replace("input x : real", "input x : unit"),
     "log_link": TEXT.replace("output y : real", "output y : count").replace("{law}", "Poisson(log = f)"),
 }
 """What is written in other tools: a model with one habit each, whose message is kept beside its name."""

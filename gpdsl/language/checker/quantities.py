@@ -62,8 +62,8 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
     word = kind.word
     if word.text not in known:
         shown = ", ".join(f"`{each}`" for each in known)
-        habit = TYPES.get(word.text.lower(), "")
-        suggestion = habit if habit in known else scope.problems.suggest(word.text, known)
+        habit, elsewhere = TYPES.get(word.text.lower(), ""), word.text in TYPES.values()
+        suggestion = habit if habit in known else "" if elsewhere else scope.problems.suggest(word.text, known)
         scope.problems.fail(
             UnknownType(
                 word.span,

@@ -246,7 +246,8 @@ def _counted(
     indices = sorted({index for each in subscripts if (index := _index(each)) is not None})
     if len(indices) != 1:
         shown = " and ".join(f"`{each}`" for each in indices)
-        why = f"they have the indices {shown}" if indices else "no case names an index"
+        several = f"no case names an index; several functions are `index p in 1..3`, `latent {name.text}[p](...) ~ ...`"
+        why = f"they have the indices {shown}" if indices else several
         scope.problems.fail(LayersNotCounted(name.span, name.text, why))
     (index,) = indices
     own = [each for each in every if isinstance(each, syntax.IndexStatement) and each.name.text == index]
