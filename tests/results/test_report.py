@@ -20,7 +20,7 @@ import gpdsl
 from gpdsl.cli import main
 from gpdsl.cli.plot import KINDS
 from gpdsl.results.pictures.plot import KINDS as PICTURES
-from gpdsl.results.report import advice, report
+from gpdsl.results.report import _parameters, _spread, advice, report
 from tests.inference.problems import unlearnt
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
@@ -213,3 +213,14 @@ def test_averaged_parameters_are_told_by_their_means_and_labels_by_their_words()
     assert drawn.settings is not None
     assert f'<td>m</td><td class="number">{float(drawn.settings.mean("m")):.5g}</td><td>its mean</td>' in page
     assert "<td>oak (8), yew (4)</td>" in page
+
+
+def test_columns_are_told_by_what_they_span_and_parameters_up_to_so_many(
+    fit: gpdsl.Fit, data: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.array([0.5, 4.0, 1.0, 2.5])
+    found = _spread(fit, fit.bind(data, None, outputs=True), "x", x)
+    assert found == ("0.5", "1.75", "2", "4", f"{np.std(x):.4g}")
+    assert "more</p>" not in _parameters(fit)
+    monkeypatch.setattr("gpdsl.results.report.MOST", 2)
+    assert "<p>and 1 more</p>" in _parameters(fit)
