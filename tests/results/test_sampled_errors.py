@@ -58,6 +58,17 @@ def test_what_is_exact_has_no_error(prediction: gpdsl.Prediction) -> None:
             assert np.all(prediction.error(name, of) == 0.0)
 
 
+def test_errors_of_classes_are_those_of_their_indicators() -> None:
+    """Var[1_c] = p (1 - p), which moves with p by 1 - 2 p."""
+    law = "index c in 1..C\ninput x : real\noutput k : label[c]\nlatent f[c](x) ~ GP(0, RBF(1))\n"
+    model = gpdsl.compile(law + "k ~ Categorical(logits = f)\n")
+    fit = model.fit({"x": np.linspace(0, 3, 8), "k": [*"abcd"] * 2}, steps=2, posterior="diagonal")
+    found = fit.predict({"x": [0.1, 5.0]})
+    errors = found.error("k")
+    assert errors.shape == (2, 4) and np.all(errors > 0)
+    np.testing.assert_allclose(found.error("k", "variance"), np.abs(1 - 2 * found.mean("k")) * errors, rtol=1e-12)
+
+
 def test_rules_that_disagree_and_what_is_left_beside_them_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two components and three rows, by three rules: the largest difference from the first, and what is left."""
     rng = np.random.default_rng(0)
