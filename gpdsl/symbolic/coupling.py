@@ -74,7 +74,7 @@ def mirrored(translator: Translator, observations: Sequence[ObservationTerms]) -
         return []
     symbols = {s for density in densities for s in latents_in(translator, density)}
     read = {translator.references[s].name for s in symbols}
-    names = [n for n, latent in translator.declarations.latents.items() if n in read and _centred(translator, latent)]
+    names = [n for n, latent in translator.declarations.latents.items() if n in read and centred(translator, latent)]
     found: list[tuple[str, ...]] = []
     for size in range(1, (len(names) if len(names) <= MOST else 2) + 1):
         for some in itertools.combinations(names, size):
@@ -83,7 +83,7 @@ def mirrored(translator: Translator, observations: Sequence[ObservationTerms]) -
     return found
 
 
-def _centred(translator: Translator, latent: object) -> bool:
+def centred(translator: Translator, latent: object) -> bool:
     """Whether the prior mean of a latent is zero."""
     environment = {axis_key(axis): axis_key(axis) for axis in latent.axes}  # type: ignore[attr-defined]
     return bool(translator.scalar(latent.mean, environment) == 0)  # type: ignore[attr-defined]

@@ -58,7 +58,7 @@ from gpdsl.results.criticism.places import (
     values_seen,
 )
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import alike, correlation, flexibility, reach, symmetry
+from gpdsl.results.criticism.structure import alike, correlation, flexibility, reach, rows_and_levels, symmetry
 from gpdsl.results.criticism.through_layers import multiplications, rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import randomised
@@ -298,6 +298,7 @@ LOOKS: dict[str, Look] = {
     "symmetry": Look(symmetry),
     POINTS: Look(_left_open, lambda fit, _: PROGRAMS * bool(fit.program.inner)),
     "reach of latents": Look(reach),
+    "rows and levels": Look(rows_and_levels),
     "evidence for latents": Look(worth),
     "what is known of latents": Look(informed, lambda _, seen: PROGRAMS * (seen.plain and not seen.on_host)),
     "certainty of classes": Look(certainty, price_of_certainty),

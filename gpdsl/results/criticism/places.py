@@ -188,9 +188,9 @@ def columns_of(data: Data, values: int) -> Mapping[str, Float[np.ndarray, " valu
     return found if len(found) <= FEW_COLUMNS else {}
 
 
-def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None) -> Finding | None:
+def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None, short: bool = False) -> Finding | None:
     """Whether neighbours miss alike, where a smooth part was taken for noise: those left out, or seen, are apart from
-    each other, if anything. Places are in standard deviations."""
+    each other, if anything. Places are in standard deviations; `short`: latents follow single values."""
     if line is None:
         return None
     found = float(np.corrcoef(places[line.one], places[line.other])[0, 1])
@@ -201,7 +201,10 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None) -
         found,
         True,
         f"neighbours {line.name} miss alike, with correlation {found:.2f}",
-        "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
+        "what they have in common was lost on latents that follow single values: learn the length-scale, from a longer "
+        "one by init"
+        if short
+        else "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
         "kernel for what returns, or is short",
     )
 
@@ -252,13 +255,15 @@ def _parts(column: Float[np.ndarray, " values"]) -> tuple[list[Int[np.ndarray, "
     return np.array_split(np.argsort(column, kind="stable"), max(1, min(PARTS, len(column) // PART))), False
 
 
-def calibrated(places: Float[np.ndarray, " values"], line: Line | None = None, first: str = "") -> Finding:
+def calibrated(
+    places: Float[np.ndarray, " values"], line: Line | None = None, first: str = "", short: bool = False
+) -> Finding:
     """Of values in units of the standard deviations that the others leave them (Rasmussen and Williams, eq. 5.12).
 
-    What to do begins with `first`.
+    What to do begins with `first`; `short` is that of `alike`.
     """
     columns = {} if line is None else line.columns
-    together = alike("calibration", places, line) or uneven("calibration", places, columns, normal=True)
+    together = alike("calibration", places, line, short) or uneven("calibration", places, columns, normal=True)
     if together is not None:
         return together
     ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+import sympy as sp
 from jaxtyping import Float
 
 from gpdsl.data import Data
@@ -21,7 +22,8 @@ from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import EXCHANGED, SKIPPED, Finding
 from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
-from gpdsl.symbolic.coupling import mirrored
+from gpdsl.symbolic.coupling import centred, mirrored
+from gpdsl.symbolic.expectations import latents_in
 
 if TYPE_CHECKING:
     from gpdsl.inference.integrated import Learnt, Profile
@@ -49,7 +51,8 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         yield from _used(seen, used, "", _told_by_others(seen.program, inverses))
         places = np.concatenate([each.alpha / np.sqrt(each.diagonal) for each in inverses])
         places = places[np.argsort(np.concatenate([each.rows for each in inverses]), kind="stable")]
-        yield calibrated(places, line_of(seen.data, len(places)), learn_noise(fit.program))
+        short = used > FLEXIBLE * seen.values
+        yield calibrated(places, line_of(seen.data, len(places)), learn_noise(fit.program), short=short)
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
@@ -240,6 +243,61 @@ def _correlated(found: Float[np.ndarray, "factors n n"]) -> Float[np.ndarray, "f
     """Correlations of covariances."""
     sds = np.sqrt(np.maximum(np.einsum("knn->kn", found), 1e-300))
     return found / (sds[:, :, None] * sds[:, None, :])
+
+
+# Data that the model has no place for, and rows that are there twice.
+
+OFF_ZERO = 30.0
+"""Standard deviations of an output from 0 to its mean, from which a latent about 0 bends to hold that."""
+
+REPEATED = 0.25
+"""Share of rows that repeat another one, inputs and outputs, where no row repeats the inputs alone."""
+
+
+def rows_and_levels(fit: Fit, seen: Seen) -> Iterator[Finding]:
+    """A level that latents about zero have to hold, and rows that are there more than once."""
+    data, program = seen.data, fit.program
+    real = [n for n, each in program.declarations.outputs.items() if each.kind == "real" and data.observed[n].any()]
+    if data.rows <= FEW or not real or program.fields:
+        return
+    for name in real:
+        values = np.asarray(data.outputs[name])[data.observed[name]]
+        away = abs(float(np.mean(values))) / max(float(np.std(values)), 1e-300)
+        if away > OFF_ZERO and np.ptp(values) > 0 and name in _about_zero(program):
+            yield Finding(
+                f"level of {name}",
+                away,
+                True,
+                f"its mean {np.mean(values):.4g} is {away:.2g} of its standard deviations from 0, where latents are",
+                "a curve has to bend to hold a level: give it a place, `param m : real` and `GP(m, ...)`, or fit with "
+                "standardise = true",
+            )
+    inputs = [np.asarray(each, float).reshape(data.rows, -1) for each in data.inputs.values() if len(each) == data.rows]
+    outputs = [np.asarray(each, float).reshape(data.rows, -1) for each in data.outputs.values()]
+    if inputs:
+        places, whole = (len(np.unique(np.hstack(each), axis=0)) for each in (inputs, [*inputs, *outputs]))
+        if places == whole < (1.0 - REPEATED) * data.rows:
+            yield Finding(
+                "repeated rows",
+                float(data.rows - whole),
+                True,
+                f"{data.rows - whole} of {data.rows} rows repeat another one in all columns",
+                "each counts as often as it is there, and noise and intervals are too small: leave repeats out, unless "
+                "they were measured anew",
+            )
+
+
+def _about_zero(program: Program) -> list[str]:
+    """Outputs whose mean is made of latents with mean zero, which bend to hold a level, and has no other part."""
+    translator, found = program.translator, list[str]()
+    bent = all(not group.per_row and _by_distance(group.form) for group in program.groups)
+    if not bent or not all(centred(translator, latent) for latent in program.declarations.latents.values()):
+        return found
+    for each in program.observations:
+        mean = sp.Integer(1) if each.law is None else each.law.arguments.get("mean", sp.Integer(1))
+        if mean.xreplace(dict.fromkeys(latents_in(translator, mean), sp.Integer(0))) == 0:
+            found += each.outputs
+    return found
 
 
 UNIT = "its length-scale may be in another unit than the input, or have gone to an end: start it elsewhere"

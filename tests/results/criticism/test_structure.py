@@ -12,8 +12,9 @@ from gpdsl.program.cache import precision
 from gpdsl.results.criticism import seen
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
+from gpdsl.results.criticism.places import Line, alike
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import _reaches, reach
+from gpdsl.results.criticism.structure import _reaches, reach, rows_and_levels
 from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(8)
@@ -160,3 +161,33 @@ def test_the_summary_names_what_is_doubtful_in_a_line_each() -> None:
     lines = gpdsl.compile(TEXT.format(kernel="RBF(2000)")).fit(CURVE).summary().splitlines()
     assert any(line.startswith("  doubtful    reach of latents: `f` is the same at all rows") for line in lines)
     assert any(line.startswith("  diagnosis   ") and " doubtful" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("latent", "offset", "times", "named"),
+    [
+        ("GP(0, 2 * RBF(1))", 1e4, 1, {"level of y"}),
+        ("GP(1e4, 2 * RBF(1))", 1e4, 1, set()),
+        ("GP(0, 1e8 * Constant() + RBF(1))", 1e4, 1, set()),
+        ("GP(0, 2 * RBF(1))", 0.0, 2, {"repeated rows"}),
+        ("GP(0, 2 * RBF(1))", 0.0, 1, set()),
+    ],
+)
+def test_a_level_that_has_no_place_and_rows_that_are_there_twice(
+    latent: str, offset: float, times: int, named: set[str]
+) -> None:
+    x, rng = np.linspace(0, 5, 12), np.random.default_rng(0)
+    y = np.sin(x) + offset + 0.1 * rng.standard_normal(12)
+    data = {"x": np.repeat(x, times), "y": np.repeat(y, times)}
+    fit = unlearnt(f"input x : real\noutput y : real\nlatent f(x) ~ {latent}\ny ~ Normal(f, 0.1)", data)
+    found = list(rows_and_levels(fit, Seen(fit, fitted_rows(fit, data, ""))))
+    assert {each.name for each in found} == named and all(each.doubtful for each in found)
+
+
+def test_what_neighbours_share_is_looked_for_on_the_other_side_of_the_length_scale() -> None:
+    """Where latents follow single values a shorter one is no remedy."""
+    places = np.sin(np.linspace(0, 20, 80)) + 0.1 * np.random.default_rng(0).standard_normal(80)
+    line = Line("along `x`", np.arange(79), np.arange(1, 80), {})
+    remedies = [getattr(alike("calibration", places, line, short), "remedy", "") for short in (False, True)]
+    assert ["shorter length-scale" in each for each in remedies] == [True, False]
+    assert "from a longer one by init" in remedies[1]
