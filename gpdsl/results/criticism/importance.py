@@ -140,15 +140,15 @@ def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndar
     given = as_arrays((dict(fit.parameters), list(fit.inducing), white), fit.options.dtype)
     own = np.random.default_rng(1).standard_normal((len(white[0]), data.rows, program.latents))
     arguments = *given, as_arrays(own, fit.options.dtype), rows
-    compute = of_model(
-        program, partial(_densities, jitter=fit.jitter), "densities of draws", fit.jitter, shapes_of(arguments)
-    )
+    fixed = fit.choice.dense, fit.jitter
+    make = partial(_densities, dense=fixed[0], jitter=fixed[1])
+    compute = of_model(program, make, "densities of draws", *fixed, shapes_of(arguments))
     return np.asarray(compute(*arguments), float)
 
 
-def _densities(program: Program, jitter: float) -> Callable[..., Array]:
+def _densities(program: Program, dense: bool, jitter: float) -> Callable[..., Array]:
     def compute(parameters: Any, inducing: Any, white: list[Array], own: Array, rows: Any) -> Array:
-        seen = views(program, parameters, inducing, rows, False, jitter)
+        seen = views(program, parameters, inducing, rows, dense, jitter)
 
         def one(values: list[Array], normals: Array) -> Array:
             known = [Whitened(each, jnp.zeros((*each.shape, 1), each.dtype)) for each in values]

@@ -68,7 +68,7 @@ def price_of_values(fit: Fit, seen: Seen) -> float:
 
 def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Whether values lie in what draws of q say of them, though they were seen, and neighbours miss alike."""
-    if not seen.replays or fit.program.opaque:
+    if not seen.replays or seen.white or fit.program.opaque:  # latents are compared without their white noise
         return
     spread = spreading(fit.program)
     at, rng = seen.at_readings, np.random.default_rng(0)

@@ -11,8 +11,13 @@ from scipy import integrate, stats
 
 import gpdsl
 from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.program.cache import precision
 from gpdsl.results.criticism import importance
 from gpdsl.results.criticism.finding import Finding
+from gpdsl.results.criticism.left_out import fitted_rows
+from gpdsl.results.criticism.places import values_seen
+from gpdsl.results.criticism.seen import Seen
+from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(8)
 X = np.linspace(0, 6, 30)
@@ -97,3 +102,19 @@ def test_draws_of_values_that_depend_on_each_other_have_their_covariance_and_den
     expected = stats.multivariate_normal(mean, root @ root.T).logpdf(w)
     np.testing.assert_allclose(found[1], stats.norm.logpdf(w).sum(axis=1) - expected, atol=1e-8)
     np.testing.assert_allclose(np.cov(w.T), root @ root.T, atol=0.2 * np.abs(root @ root.T).max())
+
+
+def test_what_q_says_of_white_noise_at_its_rows_is_not_drawn_anew() -> None:
+    """Counts with a value of each row: densities of draws by dense algebra, and no word on values without it."""
+    x, rng = np.linspace(0, 4, 10), np.random.default_rng(0)
+    data = {"x": x, "n": rng.poisson(3.0, 10)}
+    text = "input x : real\noutput n : count\nlatent f(x) ~ GP(1, RBF(1) + 0.7 * White())\nn ~ Poisson(exp(f))"
+    fit = unlearnt(text, data)
+    seen, white = Seen(fit, fitted_rows(fit, data, "")), rng.standard_normal((3, 10))
+    covariance = np.exp(-0.5 * (x[:, None] - x) ** 2) + 0.7 * np.eye(10)
+    f = 1 + white @ np.linalg.cholesky(covariance).T
+    expected = stats.poisson.logpmf(data["n"], np.exp(f)).sum(axis=1)
+    with precision("float64"):
+        found = importance._likelihoods(fit, seen.data, [white[:, None, None]])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert list(values_seen(fit, seen)) == []
