@@ -274,7 +274,8 @@ def verify_size(blocks: Sequence[Block], count: int) -> None:
     if numbers > MOST:
         raise GpdslError(
             f"{count} rows: joint draws and covariances need a matrix over all rows, which for this model goes to "
-            f"{int(count * (MOST / numbers) ** 0.5)} rows; ask for fewer of them"
+            f"{int(count * (MOST / numbers) ** 0.5)} rows; ask for fewer of them, or draw "
+            "latents at any number of rows by `fit.draw_functions(count)`, whose values NumPy adds up"
         )
 
 
