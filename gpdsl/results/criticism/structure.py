@@ -250,8 +250,9 @@ def _correlated(found: Float[np.ndarray, "factors n n"]) -> Float[np.ndarray, "f
 OFF_ZERO = 30.0
 """Standard deviations of an output from 0 to its mean, from which a latent about 0 bends to hold that."""
 
-REPEATED = 0.25
-"""Share of rows that repeat another one, inputs and outputs, where no row repeats the inputs alone."""
+REPEATED, COMPARED = 0.25, 1_000_000
+"""Share of rows that repeat another one, inputs and outputs, where no row repeats the inputs alone; numbers of all rows
+up to which they are compared."""
 
 
 def rows_and_levels(fit: Fit, seen: Seen) -> Iterator[Finding]:
@@ -272,6 +273,8 @@ def rows_and_levels(fit: Fit, seen: Seen) -> Iterator[Finding]:
                 "a curve has to bend to hold a level: give it a place, `param m : real` and `GP(m, ...)`, or fit with "
                 "standardise = true",
             )
+    if sum(each.size for each in (*data.inputs.values(), *data.outputs.values())) > COMPARED:
+        return
     inputs = [np.asarray(each, float).reshape(data.rows, -1) for each in data.inputs.values() if len(each) == data.rows]
     outputs = [np.asarray(each, float).reshape(data.rows, -1) for each in data.outputs.values()]
     if inputs:
