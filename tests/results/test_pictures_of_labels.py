@@ -52,6 +52,14 @@ def test_maps_and_effects_know_the_words(fit: gpdsl.Fit) -> None:
     assert [each.get_text() for each in effect.get_xticklabels()] == ["north", "south", "west"]
 
 
+def test_a_label_is_held_at_its_most_frequent_level(fit: gpdsl.Fit) -> None:
+    """In the middle of the alphabet is `south`."""
+    rows = {"x": X[:5], "g": ["west", "north", "west", "south", "north"][::-1], "y": X[:5]}
+    (effect,) = (each for each in fit.plot(rows, kind="partial").axes if each.get_xlabel() == "x")
+    along, mean = effect.lines[0].get_data()
+    np.testing.assert_allclose(mean, fit.predict({"x": along, "g": ["north"] * len(along)}).mean("y"))
+
+
 def test_what_does_not_vary_has_one_colour(fit: gpdsl.Fit) -> None:
     low, high = fit.plot(DATA, names=["same"], kind="maps").axes[0].collections[0].get_clim()
     assert low < 1.9 and high > 2.1

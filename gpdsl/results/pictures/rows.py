@@ -167,12 +167,17 @@ class Seen:
         return int(np.clip(SLOW // (len(self.fit.settings.each) * max(outputs, 1) * panels), 8, count))
 
     def typical(self, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """One row of medians (of some rows), of values that occur: [1, *axes] by name."""
-        rows = slice(None) if among is None else among
-        return {
-            name: np.quantile(np.asarray(values[rows], float), 0.5, axis=0, method="nearest")[None]
-            for name, values in self.inputs.items()
-        }
+        """One row of medians (of some rows), of values that occur, of labels the most frequent: [1, *axes] by name."""
+        rows, declared = slice(None) if among is None else among, self.fit.program.declarations.inputs
+        found = {}
+        for name, values in self.inputs.items():
+            here = np.asarray(values[rows], float)
+            if declared[name].kind == "label":
+                levels, counts = np.unique(here, axis=0, return_counts=True)
+                found[name] = levels[[counts.argmax()]]
+            else:
+                found[name] = np.quantile(here, 0.5, axis=0, method="nearest")[None]
+        return found
 
     def reads_others(self, name: str) -> bool:
         """Whether a quantity is a function of other columns too."""
