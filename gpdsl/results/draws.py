@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import ndtr
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.posteriors.coupled import Block
+from gpdsl.inference.posteriors.coupled import Block, TooManyRows
 from gpdsl.program.cache import precision
 from gpdsl.program.joint import basis_columns, with_sums
 from gpdsl.results import expectation as ex
@@ -150,10 +150,20 @@ class Together:
         if beliefs.functions is not None:
             drawn = jnp.asarray(beliefs.functions(count, rng), beliefs.marginals.mean.dtype)
             return _one_each(beliefs, drawn, rng, apart=True)
+        try:
+            pairs = list(zip(self.blocks, self._roots, strict=True))
+        except TooManyRows as refused:
+            if beliefs.drawn is None:
+                raise
+            try:
+                drawn = jnp.asarray(beliefs.drawn(count, rng), beliefs.marginals.mean.dtype)
+            except GpdslError:  # of these latents no function is a draw
+                raise refused from None
+            return _one_each(beliefs, drawn, rng, apart=True)
         component = rng.choice(len(beliefs.weights), size=count, p=beliefs.weights)
         basis = basis_columns(program)
         latents = np.repeat(np.asarray(beliefs.marginals.mean[None, :, :, basis], float), count, axis=0)
-        for block, roots in zip(self.blocks, self._roots, strict=True):
+        for block, roots in pairs:
             normals = rng.standard_normal((count, max(root.shape[1] for root in roots)))
             moved = np.stack([normals[:, : root.shape[1]] @ root.T for root in roots], axis=1)
             apart = moved.reshape(*moved.shape[:2], len(block.columns), beliefs.count)

@@ -9,17 +9,20 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.posteriors.coupled import Block
-from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, few_sizes, filled_up
-from gpdsl.program.joint import Marginals
+from gpdsl.inference.posteriors.posterior import ROWS_AT_ONCE, Paths, Posterior, few_sizes, filled_up, parts
+from gpdsl.program.cache import jit
+from gpdsl.program.evaluation import prior_means
+from gpdsl.program.joint import Marginals, with_sums
 from gpdsl.program.kept import on_use
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
-from gpdsl.program.rows import Rows, Scope
+from gpdsl.program.rows import Rows, Scope, row_count
 from gpdsl.results import integrals
 from gpdsl.results.logistic import mean_on_host
 from gpdsl.results.series import series_of
@@ -51,6 +54,26 @@ QUICK = (sp.Add, sp.Mul, sp.Pow, sp.Symbol, sp.Number, sp.exp)
 """What these are made of."""
 
 
+def values_of(
+    paths: Paths, program: Program, rows: Rows, parameters: Mapping[str, Array], compute: Callable[..., Array]
+) -> Float[Array, "draws rows latents"]:
+    """Drawn functions at rows; `compute` is that of the paths, compiled for the program without sums."""
+    count = row_count(rows)
+    found = [compute(take_rows(rows, index), *paths.numbers)[:, skip:] for index, skip in parts(count)]
+    latents = with_sums(program, jnp.concatenate(found, axis=1))
+    return latents if paths.whole else latents + prior_means(program.evaluator, program.groups, parameters, rows, count)
+
+
+def drawn_by_functions(
+    posterior: Posterior, program: Program, rows: Rows, draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, "draws rows latents"]:
+    """All latents at rows together. Raises GpdslError for kernels that have no such draws."""
+    component = rng.choice(len(posterior.weights), size=draws, p=posterior.weights / posterior.weights.sum())
+    paths = posterior.paths(component, rng, int(rng.integers(2**31)))
+    compute = jit(partial(paths.compute, program.without_sums()))
+    return np.asarray(values_of(paths, program, rows, posterior.numbers[0], compute))
+
+
 @dataclass(frozen=True)
 class Beliefs:
     """Marginals of the latents at some rows, and everything else an expression may read there."""
@@ -69,6 +92,8 @@ class Beliefs:
     blocks: Callable[[], list[Block]] | None = None
     """Works out the covariances of the latents between all rows."""
     functions: Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]] | None = None
+    drawn: Callable[[int, np.random.Generator], Float[np.ndarray, "S rows latents"]] | None = None
+    """The same for more rows than `blocks` have room for, by functions that are near draws of the posterior."""
     """Draws the latents at all rows together, where rows go through layers."""
     coarse: bool = False
     """Whether nodes that make distribution functions right to `predictive.CLOSE` are enough, as under many settings."""
@@ -155,7 +180,9 @@ class Beliefs:
 
     def shell(self) -> Beliefs:
         """What is compiled knows of these beliefs."""
-        shell = replace(self, weights=np.full(len(self.weights), np.nan), simulations=None, blocks=None, functions=None)
+        shell = replace(
+            self, weights=np.full(len(self.weights), np.nan), simulations=None, blocks=None, functions=None, drawn=None
+        )
         return shell.about({}, Rows({}, {}, {}), None)
 
     def about(self, parameters: Mapping[str, Array], rows: Rows, marginals: Any) -> Beliefs:

@@ -32,7 +32,7 @@ from gpdsl.results.averaged import Averaged
 from gpdsl.results.criticised import Criticised
 from gpdsl.results.criticism.finding import NEVER, Inspected
 from gpdsl.results.density import log_predictive
-from gpdsl.results.expectation import Beliefs
+from gpdsl.results.expectation import Beliefs, drawn_by_functions
 from gpdsl.results.given import conditioned, joined
 from gpdsl.results.named import located
 from gpdsl.results.prediction import Origin, Prediction
@@ -318,6 +318,7 @@ class Fit(Shown, Criticised):
                 self._simulations(program, data.rows, np.inf if budget is None else budget, likelihoods),
                 blocks=partial(at_rows.blocks, program, rows, data.rows),
                 functions=at_rows.functions(program, rows),
+                drawn=partial(drawn_by_functions, at_rows, program, rows),
             )
 
     @staticmethod

@@ -94,6 +94,7 @@ def conditioned(beliefs: ex.Beliefs, count: int, posterior: Posterior) -> ex.Bel
         weights=weights / weights.sum(),
         start=0,
         blocks=lambda: [block],
+        drawn=None,
     )
 
 

@@ -58,6 +58,7 @@ def weighed(beliefs: ex.Beliefs, count: int, posterior: Posterior) -> ex.Beliefs
         weights=passes.weights,
         start=0,
         blocks=passes.blocks,
+        drawn=None,
         functions=passes.draws,
     )
 

@@ -18,16 +18,15 @@ from gpdsl.data import Data
 from gpdsl.data.bound import Standardised
 from gpdsl.data.table import free_memory
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.inference.posteriors.posterior import Paths, parts
+from gpdsl.inference.posteriors.posterior import Paths
 from gpdsl.inference.problem import as_arrays
 from gpdsl.language import model as m
 from gpdsl.language.calls import NoSuchPlaceError, answering, spoken
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import jit, precision
-from gpdsl.program.evaluation import prior_means
-from gpdsl.program.joint import Marginals, with_sums
-from gpdsl.program.program import Program, make_rows, take_rows
-from gpdsl.results.expectation import Beliefs
+from gpdsl.program.joint import Marginals
+from gpdsl.program.program import Program, make_rows
+from gpdsl.results.expectation import Beliefs, values_of
 from gpdsl.results.settings import refuse_settings
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.laws import Law, elements
@@ -349,12 +348,7 @@ class DrawnFunctions(Sequence["DrawnFunction"]):
         rows, parameters = as_arrays(
             (make_rows(program, fit.standardised.applied(data)), dict(fit.parameters)), fit.options.dtype
         )
-        drawn = []
-        for index, skip in parts(data.rows):
-            drawn.append(self._compute(program)(take_rows(rows, index), *self.paths.numbers)[:, skip:])
-        latents = with_sums(program, jnp.concatenate(drawn, axis=1))
-        if not self.paths.whole:
-            latents = latents + prior_means(program.evaluator, program.groups, parameters, rows, data.rows)
+        latents = values_of(self.paths, program, rows, parameters, self._compute(program))
         nothing = Marginals(latents, jnp.zeros_like(latents))
         return Beliefs(program, parameters, rows, nothing, np.full(self.draws, 1.0 / self.draws), fit.options.seed)
 

@@ -295,8 +295,9 @@ class Prediction(Scored):
         """`count` draws [count, rows, *axes] of all rows together, each a whole function of the posterior.
 
         Draws with one seed belong together, whatever names are asked for. Levels that are numbers are drawn as these;
-        words by their places in `levels`, from 1 for labels, and 0 and 1 of a binary output. Raises GpdslError for more
-        rows than have room for their covariances, 5000 with one latent; `sample` has no such limit.
+        words by their places in `levels`, from 1 for labels, and 0 and 1 of a binary output. More rows than have room
+        for their covariances, 5000 with one latent, are drawn as `draw_functions` does. Raises GpdslError where that
+        cannot be; `sample` has no such limit.
         """
         seed = check_draws(f"draws of `{name}`", count, seed, self.beliefs.marginals.mean[0].size)
         is_output(self.beliefs, name)

@@ -18,7 +18,7 @@ from gpdsl.inference.posteriors.posterior import Posterior, arrays_of, marginals
 from gpdsl.inference.problem import as_arrays
 from gpdsl.language.calls import Parameters, spoken, unknown_argument
 from gpdsl.language.model import Declarations
-from gpdsl.results.expectation import Beliefs
+from gpdsl.results.expectation import Beliefs, drawn_by_functions
 from gpdsl.results.quantiles import probabilities_of, weighted_quantile, weighted_share
 
 OWN = {"mean", "root", "z", "loadings"}
@@ -141,10 +141,9 @@ class Settings:
         asked, every = (some.program, some.rows, some.count), self.posteriors(at_rows)
         for own, marginals in zip(every, marginals_of_several(every, *asked), strict=True):
             called = None if some.simulations is None else some.simulations.one_of(len(self.each))
-            blocks = partial(own.blocks, *asked)
-            yield replace(
-                some, parameters=cast(Any, own.parameters), marginals=marginals, blocks=blocks, simulations=called
-            )
+            blocks, drawn = partial(own.blocks, *asked), partial(drawn_by_functions, own, some.program, some.rows)
+            joint = replace(some, marginals=marginals, blocks=blocks, drawn=drawn)
+            yield replace(joint, parameters=cast(Any, own.parameters), simulations=called)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file keeps."""

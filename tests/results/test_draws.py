@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.posteriors import coupled
 from gpdsl.inference.posteriors.coupled import Block
+from gpdsl.results.draws import Together
 from tests.inference.problems import unlearnt
 
 ONE = """model one
@@ -181,7 +183,9 @@ def test_questions_without_an_answer_say_what_to_ask(ask: Any, message: str) -> 
 def test_more_rows_than_have_room_are_refused_before_they_are_worked_out() -> None:
     prediction = gpdsl.compile(ONE).fit(DATA, seed=0).predict({"x": np.zeros(20_000)})
     with pytest.raises(gpdsl.GpdslError, match="20000 rows: .* goes to 5000 rows"):
-        prediction.draws("f", 2)
+        prediction.covariance("f")
+    found = prediction.draws("f", 2)
+    assert found.shape == (2, 20_000) and np.ptp(found[0]) < 1e-9 < abs(found[0, 0] - found[1, 0])
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, "y", True])
@@ -220,3 +224,25 @@ def test_more_draws_than_there_is_memory_for_are_refused(count: int) -> None:
     for ask in (prediction.draws, prediction.sample):
         with pytest.raises(gpdsl.GpdslError, match="of `f`: .* draws take .* GiB are free; ask for fewer draws"):
             ask("f", count)
+
+
+@pytest.mark.parametrize("way", ["exact", pytest.param("inducing points", marks=pytest.mark.slow)])
+def test_more_rows_than_covariances_have_room_for_are_drawn_by_functions(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts; the covariances themselves are refused, and so are draws where no function is one."""
+    fit, new = gpdsl.compile(ONE).fit(DATA, **WAYS[way]), {"x": NEW[::20]}
+    whole = fit.predict(new)
+    mean, covariance = whole.mean("f"), whole.covariance("f")
+    monkeypatch.setattr(coupled, "MOST", 10)
+    prediction, count = fit.predict(new), 1500
+    found = prediction.draws("f", count, seed=1)
+    spread = np.sqrt(np.diag(covariance))
+    assert np.max(np.abs(found.mean(axis=0) - mean) / spread) < 4.5 / np.sqrt(count)
+    assert np.max(np.abs(np.cov(found.T) - covariance) / np.outer(spread, spread)) < 6.0 / np.sqrt(count)
+    together = prediction.draws("y", count, seed=1) - found
+    np.testing.assert_allclose(np.std(together, axis=0), 0.2, rtol=0.1)
+    with pytest.raises(gpdsl.GpdslError, match="7 rows: joint draws and covariances need a matrix over all rows"):
+        prediction.covariance("f")
+    with pytest.raises(gpdsl.GpdslError, match="7 rows: joint draws"):
+        Together(replace(prediction.beliefs, drawn=None)).draws(3, RNG)

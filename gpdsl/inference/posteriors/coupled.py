@@ -268,14 +268,17 @@ def processes(group: Group) -> np.ndarray:
     return group.start + np.arange(group.size)[:, None] + group.size * np.arange(len(group.readings.all))
 
 
+class TooManyRows(GpdslError):
+    """There is no room for covariances between so many rows."""
+
+
 def verify_size(blocks: Sequence[Block], count: int) -> None:
-    """Raise GpdslError where these (shapes of) blocks over so many rows are more than is held."""
+    """Raise TooManyRows where these (shapes of) blocks over so many rows are more than is held."""
     numbers = sum(block.covariance.size for block in blocks)
     if numbers > MOST:
-        raise GpdslError(
+        raise TooManyRows(
             f"{count} rows: joint draws and covariances need a matrix over all rows, which for this model goes to "
-            f"{int(count * (MOST / numbers) ** 0.5)} rows; ask for fewer of them, or draw "
-            "latents at any number of rows by `fit.draw_functions(count)`, whose values NumPy adds up"
+            f"{int(count * (MOST / numbers) ** 0.5)} rows; ask for fewer of them"
         )
 
 
