@@ -29,8 +29,9 @@ from gpdsl.results import expectation as ex
 
 Array = np.ndarray
 
-STEPS, SHORTEST, AT_REST = 200, 1e-6, 1e-10
-"""Updates of sites at most, the shortest of them, and the relative change of the bound that ends them."""
+STEPS, SHORTEST, AT_REST, ROUNDING = 200, 1e-6, 1e-10, 8.0
+"""Updates of sites at most, the shortest of them, the relative change of the bound that ends them, and roundings of the
+first bound that later ones may be off."""
 
 SAMPLES = 1024
 """Of expected log likelihoods without formula or quadrature."""
@@ -267,9 +268,10 @@ def _settled(known: Known) -> Settled:
     components, count, latents = known.mean.shape
     sites: tuple[Array, Array] = np.zeros((components, count, latents)), np.zeros((components, count, latents, latents))
     now, step, over = _at(known, *sites), np.ones(components), np.zeros(components, bool)
+    rounding = ROUNDING * np.finfo(float).eps * np.abs(now.bound)  # later ones are differences of numbers as large
     for _ in range(STEPS):
         tried = jax.tree.map(lambda old, new: old + _beside(step, old) * (new - old), sites, now.target)  # noqa: B023
-        found, slack = _at(known, *tried), AT_REST * np.maximum(1.0, np.abs(now.bound))
+        found, slack = _at(known, *tried), np.maximum(AT_REST * np.maximum(1.0, np.abs(now.bound)), rounding)
         gain = found.bound - now.bound
         better = gain >= -slack
         taken, ended = better & ~over, np.where(better, (step == 1.0) & (gain < slack), step < SHORTEST)

@@ -223,3 +223,17 @@ def test_blocks_of_covariances_stand_in_their_places() -> None:
             expected[:, one, :, other, :] = blocks[0].covariance[:, i, :, j, :]
     expected[:, 1, :, 1, :] = blocks[1].covariance[:, 0, :, 0, :]
     np.testing.assert_array_equal(found, expected)
+
+
+def test_outputs_next_to_without_noise_settle() -> None:
+    """The first bound is -1e15 nats, and those at rest are differences of numbers as large."""
+    text = (
+        "index p in 1..2\ninput x : real\noutput y[p] : real\nconst s[p] = [3e-8, 9e-9]\n"
+        "latent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\n"
+        "y[1] ~ Normal(f, s[1])\ny[2] ~ Normal(0.12 * f + 0.3 * g, s[2])\n"
+    )
+    x = np.linspace(0, 5, 20)
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.column_stack([np.sin(x)] * 2)}, diagnose="no")
+    for known in np.linspace(1, 3, 21):
+        found = fit.predict({"x": [8.0]}, given={"x": [8.0], "y1": [known]})
+        assert found.mean("y")[0, 0] == pytest.approx(known, abs=1e-6)
