@@ -47,7 +47,7 @@ def test_rows_on_a_line_are_found_in_their_order() -> None:
     assert found.mean.shape == (25,) and abs(np.corrcoef(found.mean, place)[0, 1]) > 0.95
     assert np.all(found.sd > 0) and np.all(found.sd < 0.5)
     again = fit.row_variables({"y": data["y"][::-1]})["w"]  # rows in another order count as new
-    np.testing.assert_allclose(again.mean[::-1], found.mean, atol=0.05)
+    assert np.all(np.abs(again.mean[::-1] - found.mean) < found.sd)  # both are found by samples
 
 
 def test_a_model_without_them_says_so() -> None:
