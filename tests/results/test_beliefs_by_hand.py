@@ -399,10 +399,12 @@ def test_a_search_without_noise_goes_on_as_it_was_asked_for() -> None:
     choice = SimpleNamespace(batch=0, optimizer="natural", steps=100, learning_rate=0.1)
     known: Any = SimpleNamespace(choice=choice, program=SimpleNamespace(sampled=False, inner=()))
     known.history = np.array([[70.0, -3.0]])
-    asked = Options(steps=100)
+    known.options = asked = Options(steps=100)
     assert steps_left(known, asked) is asked
     choice.batch = 5
     assert steps_left(known, asked).steps == 30
+    assert steps_left(known, Options(steps=150)).steps == 80
+    assert steps_left(known, Options(steps=60)).steps == 6
     known.history = np.array([[99.0, -3.0]])
     assert steps_left(known, asked).steps == 10
 
