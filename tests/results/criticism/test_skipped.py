@@ -57,7 +57,14 @@ def test_every_reason_has_words_and_belongs_to_a_look() -> None:
     assert {why for _, reasons in module.LOOKED.values() for why in reasons} == set(module.REASONS)
 
 
-SAID_NOTHING = {"notes", "certainty of classes", "mixture against one Gaussian"}
+SAID_NOTHING = {
+    "notes",
+    "inducing points",
+    "rows and levels",
+    "values seen",  # in place of rows left out, until these are asked for
+    "certainty of classes",
+    "mixture against one Gaussian",
+}
 """Looks that have something to say of few fits, and of these always."""
 
 QUICK = {"plain", "slopes"}
