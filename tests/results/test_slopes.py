@@ -159,5 +159,5 @@ def test_what_is_rare_keeps_its_digits_in_binary_outputs(call: str, monkeypatch:
     np.testing.assert_allclose(predicted.variance("y"), shares[0] * shares[1], rtol=1e-9)
     for p in (0.01, 0.5, 0.999):
         np.testing.assert_array_equal(predicted.quantile("y", p), np.where(shares[1] >= p, 0.0, 1.0))
-    monkeypatch.setattr(Predictive, "_chances", (np.full(20, 0.25), np.linspace(0.7, 0.8, 21)[1:]))
+    monkeypatch.setattr(Predictive, "chances", (np.full(20, 0.25), np.linspace(0.7, 0.8, 21)[1:]))
     np.testing.assert_array_equal(predicted.quantile("y", 0.75), np.linspace(0.7, 0.8, 21)[1:] < 0.75)
