@@ -87,6 +87,9 @@ def test_a_signal_at_any_moment(delay: float, number: signal.Signals, folder: Pa
     time.sleep(delay)
     process.send_signal(number)
     printed, errors = process.communicate(timeout=120)
+    if process.returncode == 0 and delay > 1.0:  # a quick machine has ended before
+        assert not gpdsl.load_fit(folder / "m.gpfit").interrupted
+        return
     assert process.returncode == 128 + number, errors
     if (folder / "m.gpfit").exists():
         assert gpdsl.load_fit(folder / "m.gpfit").interrupted
