@@ -87,7 +87,7 @@ def test_a_signal_at_any_moment(delay: float, number: signal.Signals, folder: Pa
     time.sleep(delay)
     process.send_signal(number)
     printed, errors = process.communicate(timeout=120)
-    if process.returncode == 0 and delay > 1.0:  # a quick machine has ended before
+    if process.returncode in (0, -number) and delay > 1.0:  # a quick machine has ended before, or is about to
         assert not gpdsl.load_fit(folder / "m.gpfit").interrupted
         return
     assert process.returncode == 128 + number, errors
