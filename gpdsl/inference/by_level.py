@@ -28,7 +28,7 @@ from gpdsl.inference.warm import Start
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.program import Program, make_rows
-from gpdsl.program.rows import Rows, observed_mask
+from gpdsl.program.rows import Rows, observed_mask, row_count
 from gpdsl.program.white import white_beside
 from gpdsl.symbolic.concavity import log_concavity, one_way
 
@@ -122,12 +122,11 @@ def observed_rows(program: Program, rows: Rows) -> Int[np.ndarray, " some"]:
     return np.flatnonzero(np.any([mask.reshape(len(mask), -1).any(axis=1) for mask in seen], axis=0))
 
 
-def firsts_of(program: Program, rows: Rows) -> Int[np.ndarray, " rows"]:
-    """Of each row the first observed one that reads the same values of all latents, itself where there is none."""
-    known = observed_rows(program, rows)
+def firsts_of(program: Program, known: Int[np.ndarray, " some"], rows: Rows) -> Int[np.ndarray, " rows"]:
+    """Of each row the first `known` one that reads the same values of all latents, itself where it is not known."""
     read = [functionals_at(group, (one,), rows) for group in program.groups for one in group.readings.basis]
     points = np.concatenate([np.asarray(leaf)[known] for leaf in jax.tree.leaves(read)], axis=1)
-    first = np.arange(next(iter(rows.observed.values())).shape[0])
+    first = np.arange(row_count(rows))
     _, chosen, alike = np.unique(points, axis=0, return_index=True, return_inverse=True)
     first[known] = known[chosen[alike.ravel()]]
     return first
@@ -135,15 +134,15 @@ def firsts_of(program: Program, rows: Rows) -> Int[np.ndarray, " rows"]:
 
 def levels_of(program: Program, rows: Rows, *, coupled: bool) -> Levels:
     """Rows that share no level apart: of all latents together, or group by group."""
-    first, basis, found = firsts_of(program, rows), basis_columns(program), []
-    known = np.unique(first[observed_rows(program, rows)])
+    known, basis, found = observed_rows(program, rows), basis_columns(program), []
+    first = firsts_of(program, known, rows)
+    known = np.unique(first[known])
     for groups in [list(program.groups)] if coupled else [[group] for group in program.groups]:
         columns = np.asarray([c for c in basis if any(g.start <= c < g.stop for g in groups)])
         elements = np.stack([np.zeros(len(columns), int), np.arange(len(columns))], axis=-1)
         apart = [Part(elements[None], columns[None], some[None], None) for some in together(groups, rows, known)]
         found += [Sets(part, basis) for part in batched(program.groups, apart)]
-    concave = log_concavity(program.translator, program.observations).holds
-    return Levels(program, tuple(found), first, concave)
+    return Levels(program, tuple(found), first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +153,11 @@ class Levels:
     sets: tuple[Sets, ...]
     first: Int[np.ndarray, " rows"]
     """Of each row the one that stands for it."""
-    concave: bool
+
+    @cached_property
+    def concave(self) -> bool:
+        """Whether every precision is positive."""
+        return log_concavity(self.program.translator, self.program.observations).holds
 
     def moments(
         self, learnt: Learnt, rows: Rows, sites: RowSites
@@ -280,7 +283,8 @@ def plan_by_level(program: Program, data: Data, options: Options, _: Start | Non
     if asked or (options.devices or 1) > 1 or not _suited(program):
         return None
     rows, mixed = make_rows(program, data), program.mixing and options.posterior != "full"
-    found = [(coupled, levels_of(program, rows, coupled=coupled).sets) for coupled in ((True, False)[not mixed :])]
+    kinds = (True, False) if mixed else (False,)
+    found = [(coupled, levels_of(program, rows, coupled=coupled).sets) for coupled in kinds]
     afforded = [(coupled, sets) for coupled, sets in found if _afforded(sets, data.rows)]
     if not afforded or (options.posterior == "coupled" and not afforded[0][0]):
         return None

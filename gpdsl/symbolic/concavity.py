@@ -176,9 +176,12 @@ def one_way(translator: Translator, observations: Sequence[ObservationTerms]) ->
     A product of latents, or a square, has the same value at places apart, and the posterior modes at these.
     """
     laws = [observation.law for observation in observations]
-    arguments = [argument for law in laws if law is not None for argument in law.arguments.values()]
-    plain = all(law is not None and not law.components for law in laws)
-    return plain and all(_one_way(argument, latents_in(translator, argument)) for argument in arguments)
+    return all(
+        law is not None
+        and not law.components
+        and all(_one_way(argument, latents_in(translator, argument)) for argument in law.arguments.values())
+        for law in laws
+    )
 
 
 def _one_way(argument: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,6 +223,12 @@ class Ended:
     profile: Callable[[], Profile] | None
     bound: float
     learnt: Mapping[str, np.ndarray]
+
+    @cached_property
+    def evidence(self) -> Profile:
+        """As a function of the learnt parameters, if there is a `profile`: compiled once for all that looks at it."""
+        assert self.profile is not None
+        return self.profile()
 
 
 OFF = "diagnose = no"

@@ -374,7 +374,7 @@ def _alike(fit: Fit, ended: Ended) -> list[Finding]:
     if ended.profile is None or fit.settings is not None or not allows_errors(fit, EVALUATIONS):
         return []
     try:
-        return list(alike(fit, ended.profile(), as_arrays(dict(ended.learnt), fit.options.dtype)))
+        return list(alike(fit, ended.evidence, as_arrays(dict(ended.learnt), fit.options.dtype)))
     except TROUBLE:
         return []
 
@@ -396,4 +396,4 @@ def _curvature(fit: Fit, ended: Ended) -> Curvature:
     if not allows_errors(fit, evaluations):
         raise Unknown(f"they take {evaluations} evaluations of the evidence; ask for diagnose = full")
     learnt, bound = as_arrays(dict(ended.learnt), fit.options.dtype), None if fit.program.sampled else ended.bound
-    return curvature(fit.program, ended.profile(), learnt, bound, fit.rows)
+    return curvature(fit.program, ended.evidence, learnt, bound, fit.rows)
