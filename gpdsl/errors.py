@@ -86,7 +86,8 @@ class Worded:
     _fields: ClassVar[tuple[str, ...]] = ()
     """Of the fields, in order."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, code: str = "") -> None:
+        cls.code = code or cls.code
         own = [name for name, of in cls.__dict__.get("__annotations__", {}).items() if not of.startswith("ClassVar")]
         cls._fields = tuple(dict.fromkeys([*cls._fields, *own]))
 

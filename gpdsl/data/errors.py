@@ -61,18 +61,17 @@ def listed(values: object, limit: int = 12) -> str:
     return ", ".join(words[:limit]) + (f", ... ({len(words)} in all)" if len(words) > limit else "")
 
 
-class TooManyInducing(DataMistake):
+class TooManyInducing(DataMistake, code="D140"):
     """More inducing points than rows to place them on."""
 
     requested: int
     rows: int
     option: str = "inducing"
-    code: ClassVar = "D140"
     message: ClassVar = "{requested} inducing points cannot be placed on {rows} rows"
     help: ClassVar = "ask for at most `{option} = {rows}`, or leave `{option}` out to use every row"
 
 
-class OutsideFeatures(DataMistake):
+class OutsideFeatures(DataMistake, code="D141"):
     """A row where inducing features say nothing."""
 
     column: str
@@ -81,7 +80,6 @@ class OutsideFeatures(DataMistake):
     low: str
     high: str
     features: str
-    code: ClassVar = "D141"
     message: ClassVar = "row {row}: {column} = {value} lies outside {low} to {high}, where {features} has its features"
     help: ClassVar = "give wider bounds, or leave `over` out: bounds a little beyond the rows are taken then"
 
@@ -91,7 +89,7 @@ class OutsideFeatures(DataMistake):
 # --- columns and their shapes -----------------------------------------------------------------------------------
 
 
-class MissingColumn(DataMistake):
+class MissingColumn(DataMistake, code="D101"):
     """No column for a quantity of the model."""
 
     kind: str
@@ -101,7 +99,6 @@ class MissingColumn(DataMistake):
     suggestion: str = ""
     argument: str = ""
     """What the command line is told, quoted for a shell."""
-    code: ClassVar = "D101"
     message: ClassVar = "no column for {kind} `{name}`: expected {wanted}"
     help: ClassVar = (
         "the columns are {columns}; say which holds `{name}`: columns={{'{name}': ...}} in Python, "
@@ -113,17 +110,16 @@ class MissingColumn(DataMistake):
     )
 
 
-class UnknownMapping(DataMistake):
+class UnknownMapping(DataMistake, code="D102"):
     """`columns=` names something the model does not observe."""
 
     name: str
     names: str
-    code: ClassVar = "D102"
     message: ClassVar = "columns= names `{name}`, but the model has no such input or output"
     help: ClassVar = "the inputs and outputs are {names}"
 
 
-class WrongWidth(DataMistake):
+class WrongWidth(DataMistake, code="D103"):
     """Too many or too few columns for an axis."""
 
     name: str
@@ -131,35 +127,32 @@ class WrongWidth(DataMistake):
     expected: int
     columns: str
     why: str
-    code: ClassVar = "D103"
     message: ClassVar = "`{name}` has {found} columns ({columns}), expected {expected} as in {why}"
     help: ClassVar = "drop columns or change the size; a letter, as in `real[D]`, takes as many columns as there are"
 
 
-class WrongShape(DataMistake):
+class WrongShape(DataMistake, code="D104"):
     """An array with the wrong number of axes or the wrong lengths."""
 
     name: str
     shape: str
     expected: str
-    code: ClassVar = "D104"
     message: ClassVar = "`{name}` is an array of shape {shape}, expected {expected}"
     help: ClassVar = "the first axis holds the rows, the others follow the declaration of `{name}`"
 
 
-class DifferentLengths(DataMistake):
+class DifferentLengths(DataMistake, code="D105"):
     """Two quantities with different numbers of rows."""
 
     name: str
     length: int
     other: str
     other_length: int
-    code: ClassVar = "D105"
     message: ClassVar = "`{name}` has {length} rows, but `{other}` has {other_length}"
     help: ClassVar = "every input and output needs one entry per row"
 
 
-class SizesDisagree(DataMistake):
+class SizesDisagree(DataMistake, code="D106"):
     """One dimension letter bound to two sizes."""
 
     letter: str
@@ -167,37 +160,33 @@ class SizesDisagree(DataMistake):
     size: int
     other: str
     other_size: int
-    code: ClassVar = "D106"
     message: ClassVar = "`{letter}` is {size} by `{name}`, but {other_size} by {other}"
     help: ClassVar = "quantities that share a letter share a size: use another letter, or other columns"
 
 
-class UnboundSize(DataMistake):
+class UnboundSize(DataMistake, code="D107"):
     """A dimension letter nothing in the data determines."""
 
     letter: str
     names: str
-    code: ClassVar = "D107"
     message: ClassVar = "nothing in the data says how large `{letter}` is (it sizes {names})"
     help: ClassVar = "write the size in the model, as in `index p in 1..2`"
 
 
-class NoRows(DataMistake):
+class NoRows(DataMistake, code="D108"):
     """A table without rows."""
 
-    code: ClassVar = "D108"
     message: ClassVar = "there are no rows"
     help: ClassVar = "at least one row below the column names is needed"
 
 
-class ConstantColumn(DataMistake):
+class ConstantColumn(DataMistake, code="D109"):
     """An input column that never varies."""
 
     name: str
     column: str
     value: str
     latents: str
-    code: ClassVar = "D109"
     message: ClassVar = (
         "column `{column}` is {value} in every row: nothing can be learnt about how {latents} varies with it"
     )
@@ -217,7 +206,7 @@ EITHER = (
 )
 
 
-class TextInColumn(DataMistake):
+class TextInColumn(DataMistake, code="D110"):
     """Text where a number belongs; `suggestion` is the number that it may be, and `how` files with such are read."""
 
     column: str
@@ -225,74 +214,67 @@ class TextInColumn(DataMistake):
     value: str
     suggestion: str = ""
     how: str = DECIMALS
-    code: ClassVar = "D110"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not a number"
     help: ClassVar = "correct the value; only an output may be missing, and is then left empty"
     suggested_help: ClassVar = "write `{suggestion}`; {how}"
 
 
-class NotFinite(DataMistake):
+class NotFinite(DataMistake, code="D111"):
     """A missing or infinite value where one is needed."""
 
     column: str
     row: int
     value: str
-    code: ClassVar = "D111"
     message: ClassVar = "column `{column}`, row {row}: the input is {value}"
     help: ClassVar = "inputs must be known: fill the value in, or drop the row; only outputs may be missing"
 
 
-class InfiniteOutput(DataMistake):
+class InfiniteOutput(DataMistake, code="D112"):
     """An infinite observation."""
 
     column: str
     row: int
     value: str
-    code: ClassVar = "D112"
     message: ClassVar = "column `{column}`, row {row}: the output is {value}"
     help: ClassVar = "leave the value empty when it was not observed"
 
 
-class NotACount(DataMistake):
+class NotACount(DataMistake, code="D113"):
     """A negative or fractional count."""
 
     column: str
     row: int
     value: str
-    code: ClassVar = "D113"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not a count, expected 0, 1, 2, ..."
     help: ClassVar = "correct the value, or declare the quantity `real`"
 
 
-class NotPositive(DataMistake):
+class NotPositive(DataMistake, code="D114"):
     """Zero or less where a positive number belongs."""
 
     column: str
     row: int
     value: str
-    code: ClassVar = "D114"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not positive"
     help: ClassVar = "correct the value, or declare the quantity `real`"
 
 
-class NotAProportion(DataMistake):
+class NotAProportion(DataMistake, code="D160"):
     """Zero, one or beyond where a number strictly between belongs."""
 
     column: str
     row: int
     value: str
-    code: ClassVar = "D160"
     message: ClassVar = "column `{column}`, row {row}: `{value}` does not lie strictly between 0 and 1"
     help: ClassVar = "move 0 and 1 inside, such as to 0.001 and 0.999, or declare the quantity `real`"
 
 
-class OrderUnknown(DataMistake):
+class OrderUnknown(DataMistake, code="D161"):
     """Levels of an ordinal output written as text, whose order nothing says."""
 
     column: str
     index: str
     levels: str
-    code: ClassVar = "D161"
     message: ClassVar = "column `{column}` holds the levels {levels}, and nothing says in which order they stand"
     help: ClassVar = (
         "list them in the model, the lowest first, as `index {index} in {{{levels}}}` does by alphabet; "
@@ -300,51 +282,46 @@ class OrderUnknown(DataMistake):
     )
 
 
-class NotBinary(DataMistake):
+class NotBinary(DataMistake, code="D115"):
     """A column that is not two-valued."""
 
     column: str
     values: str
-    code: ClassVar = "D115"
     message: ClassVar = "column `{column}` is declared binary, but holds {values}"
     help: ClassVar = "expected 0 and 1, -1 and 1, true and false, or two words; for more values declare `label[c]`"
 
 
-class OtherWord(DataMistake):
+class OtherWord(DataMistake, code="D166"):
     """A word that a binary output of two words did not have when it was fitted."""
 
     column: str
     value: str
     words: str
-    code: ClassVar = "D166"
     message: ClassVar = "column `{column}` holds `{value}`, where the fit knows {words}"
     help: ClassVar = "write one of them, or fit again with both words that there are"
 
 
-class DifferentWords(DataMistake):
+class DifferentWords(DataMistake, code="D167"):
     """Elements of a binary output that have two values each, and not the same two."""
 
     output: str
     columns: str
-    code: ClassVar = "D167"
     message: ClassVar = "the elements of `{output}` have different values: {columns}"
     help: ClassVar = "all elements share one coding: write 0 and 1, or the same two words, in every column"
 
 
-class CannotStandardise(DataMistake):
+class CannotStandardise(DataMistake, code="D119"):
     """A column without any spread."""
 
     column: str
     value: str
-    code: ClassVar = "D119"
     message: ClassVar = "column `{column}` is {value} in every row and cannot be standardised"
     help: ClassVar = "drop the column, which says nothing about the rows, or leave its quantity out: standardise=[...]"
 
 
-class NothingObserved(DataMistake):
+class NothingObserved(DataMistake, code="D118"):
     """An output without a single observed value."""
 
     name: str
-    code: ClassVar = "D118"
     message: ClassVar = "output `{name}` has no observed value in any row"
     help: ClassVar = "give it values, or remove it from the model"

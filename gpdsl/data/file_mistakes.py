@@ -7,12 +7,11 @@ from typing import ClassVar
 from gpdsl.data.errors import DataMistake
 
 
-class Unreadable(DataMistake):
+class Unreadable(DataMistake, code="D120"):
     """A file that is absent, locked, or not text."""
 
     reason: str
     advice: str = "check the path and the contents"
-    code: ClassVar = "D120"
     message: ClassVar = "the file cannot be read: {reason}"
     help: ClassVar = "{advice}"
 
@@ -29,119 +28,108 @@ CLOSE_IT = 'close it; one within a field is written twice, as in "a 5"" pipe"'
 """A quote that would take all later rows into its field."""
 
 
-class UnknownFormat(DataMistake):
+class UnknownFormat(DataMistake, code="D121"):
     """A file name with an extension that is not read."""
 
     extension: str
-    code: ClassVar = "D121"
     message: ClassVar = "files ending in `{extension}` are not read"
     help: ClassVar = "use .csv, .tsv, .parquet or .npz"
 
 
-class DuplicateColumn(DataMistake):
+class DuplicateColumn(DataMistake, code="D122"):
     """Two columns with one name."""
 
     column: str
     first: int
     second: int
-    code: ClassVar = "D122"
     message: ClassVar = "columns {first} and {second} are both called `{column}`"
     help: ClassVar = "rename one of them"
 
 
-class RaggedRow(DataMistake):
+class RaggedRow(DataMistake, code="D123"):
     """A line with too many or too few fields."""
 
     row: int
     found: int
     expected: int
-    code: ClassVar = "D123"
     message: ClassVar = "row {row} has {found} fields, expected {expected} as in the first line"
     help: ClassVar = "complete the line; a value with a comma in it is written in double quotes"
 
 
-class HeaderUnlike(DataMistake):
+class HeaderUnlike(DataMistake, code="D168"):
     """A first line of another width than all others, which agree."""
 
     fields: str
     others: str
     width: int
-    code: ClassVar = "D168"
     message: ClassVar = (
         "the first line is taken for the names of the columns and has {fields}, but {others} have {width}"
     )
     help: ClassVar = "put the names of the columns there, and remove what stands above them, such as a comment"
 
 
-class NoHeader(DataMistake):
+class NoHeader(DataMistake, code="D124"):
     """A file whose first line is not column names."""
 
-    code: ClassVar = "D124"
     message: ClassVar = "the first line holds numbers, not column names"
     help: ClassVar = "write the names of the columns on the first line, as in `x1,x2,y`"
 
 
-class MissingPackage(DataMistake):
+class MissingPackage(DataMistake, code="D125"):
     """A format that needs a package that is not installed."""
 
     format: str
     package: str
-    code: ClassVar = "D125"
     message: ClassVar = "{format} needs the package `{package}`, which is not installed"
     help: ClassVar = "pip install 'gpdsl[data]', or save the data as .csv"
 
 
-class BeyondMemory(DataMistake):
+class BeyondMemory(DataMistake, code="D126"):
     """Columns that do not fit into memory."""
 
     needed: str
     free: str
-    code: ClassVar = "D126"
     message: ClassVar = "its columns take about {needed} in memory, of which {free} are free"
     help: ClassVar = (
         "keep the columns needed, or save each as NAME.npy in a folder and pass the folder: these stay on disk"
     )
 
 
-class OutOfScale(DataMistake):
+class OutOfScale(DataMistake, code="D129"):
     """Values of which no variance can be computed."""
 
     column: str
     row: int
     value: str
     unit: str
-    code: ClassVar = "D129"
     message: ClassVar = "column `{column}`, row {row}: the output is {value}, whose variance float64 cannot multiply"
     help: ClassVar = "state it in other units: values nearer to 1, as the column divided by {unit}"
 
 
-class TooManyDigits(DataMistake):
+class TooManyDigits(DataMistake, code="D127"):
     """A number, or a label that is one, which a float does not hold."""
 
     column: str
     row: int
     value: str
-    code: ClassVar = "D127"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is beyond what the 64 bits of a number hold"
     help: ClassVar = "numbers reach 1.8e308, and whole ones are exact up to 2^53: rescale it, or give labels as text"
 
 
-class UnclearColumns(DataMistake):
+class UnclearColumns(DataMistake, code="D128"):
     """Columns of which not all can be the quantity."""
 
     kind: str
     name: str
     reason: str
-    code: ClassVar = "D128"
     message: ClassVar = "it is not clear which columns are {kind} `{name}`: {reason}"
     help: ClassVar = "rename the others, or say which: columns={{'{name}': [...]}} in Python, --column {name}=A,B,..."
 
 
-class NotATable(DataMistake):
+class NotATable(DataMistake, code="D130"):
     """An object that is no table."""
 
     kind: str
-    code: ClassVar = "D130"
     message: ClassVar = "data of type `{kind}` are not a table"
     help: ClassVar = (
         "pass a dictionary of arrays, a data frame (of a lazy one, what it collects), "
@@ -149,13 +137,12 @@ class NotATable(DataMistake):
     )
 
 
-class NotAColumn(DataMistake):
+class NotAColumn(DataMistake, code="D131"):
     """An entry that is no array of numbers or text."""
 
     column: str
     reason: str
     advice: str = "give it one number or one text per row"
-    code: ClassVar = "D131"
     message: ClassVar = "`{column}` is no column of numbers or text: {reason}"
     help: ClassVar = "{advice}"
 
@@ -163,7 +150,7 @@ class NotAColumn(DataMistake):
 # Mistakes about labels: D115 to D117 and D149.
 
 
-class LabelOutside(DataMistake):
+class LabelOutside(DataMistake, code="D116"):
     """A label that is none of the declared levels."""
 
     column: str
@@ -172,12 +159,11 @@ class LabelOutside(DataMistake):
     index: str
     levels: str
     instead: str = ""
-    code: ClassVar = "D116"
     message: ClassVar = "column `{column}`, row {row}: the label `{value}` is not a level of `{index}`"
     help: ClassVar = "the levels are {levels}{instead}"
 
 
-class UnknownLevel(DataMistake):
+class UnknownLevel(DataMistake, code="D149"):
     """A level that the rows of a fit did not have, where only those have a value."""
 
     column: str
@@ -186,25 +172,23 @@ class UnknownLevel(DataMistake):
     index: str
     needs: str
     remedy: str
-    code: ClassVar = "D149"
     message: ClassVar = (
         "column `{column}`, row {row}: the fit has seen no `{value}`, and `{needs}` has one value per level"
     )
     help: ClassVar = "{remedy}"
 
 
-class TooManyLevels(DataMistake):
+class TooManyLevels(DataMistake, code="D117"):
     """A label column with so many values that it is hardly one."""
 
     column: str
     found: int
     limit: int
-    code: ClassVar = "D117"
     message: ClassVar = "column `{column}` is declared a label, but has {found} different values (at most {limit})"
     help: ClassVar = "declare the output `real` or `count`, or group the labels"
 
 
-class LevelOutside(DataMistake):
+class LevelOutside(DataMistake, code="D145"):
     """A number that is no level of a `Coregion` kernel."""
 
     column: str
@@ -212,7 +196,6 @@ class LevelOutside(DataMistake):
     value: str
     latent: str
     size: int
-    code: ClassVar = "D145"
     message: ClassVar = "column `{column}`, row {row}: {value} is no level of the `Coregion` of `{latent}`"
     help: ClassVar = "its levels are the whole numbers from 1 to {size}, the size of its matrix"
 
@@ -220,13 +203,12 @@ class LevelOutside(DataMistake):
 # D146 to D148: what can be wrong with times.
 
 
-class TimeInColumn(DataMistake):
+class TimeInColumn(DataMistake, code="D146"):
     """A date or a time where a number belongs."""
 
     column: str
     row: int
     value: str
-    code: ClassVar = "D146"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is a date or a time, not a number"
     help: ClassVar = (
         "declare an input `time` to count days since the first, as in `input t : time`, "
@@ -234,14 +216,13 @@ class TimeInColumn(DataMistake):
     )
 
 
-class NotATime(DataMistake):
+class NotATime(DataMistake, code="D147"):
     """A number, or other text, where a date or a time belongs."""
 
     column: str
     row: int
     value: str
     suggestion: str = ""
-    code: ClassVar = "D147"
     message: ClassVar = "column `{column}`, row {row}: `{value}` is no date or time"
     help: ClassVar = (
         "write dates as 2024-01-05, times as 2024-01-05T14:30 or with their zone as 2024-01-05T14:30+02:00; "
@@ -254,13 +235,12 @@ class NotATime(DataMistake):
     )
 
 
-class ZonesDiffer(DataMistake):
+class ZonesDiffer(DataMistake, code="D148"):
     """Times of which some have a zone and others have none."""
 
     column: str
     row: int
     found: str
     others: str
-    code: ClassVar = "D148"
     message: ClassVar = "column `{column}`, row {row}: the time has {found}, {others}"
     help: ClassVar = "give all of them a zone, or none: nobody can say how far they are from each other"

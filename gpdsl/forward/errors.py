@@ -57,12 +57,11 @@ def _short(value: np.ndarray) -> str:
     return f"[{text}]" if np.ndim(value) else text
 
 
-class NotRegistered(ForwardMistake):
+class NotRegistered(ForwardMistake, code="F101"):
     """An external the model declares and nobody provided."""
 
     register: str
     known: str
-    code: ClassVar = "F101"
     message: ClassVar = "the model declares this external, but no function of this name is registered ({known})"
     help: ClassVar = (
         "call gpdsl.{register}('{function}', your_function) before, pass externals={{'{function}': your_function}}, "
@@ -70,39 +69,35 @@ class NotRegistered(ForwardMistake):
     )
 
 
-class WrongSort(ForwardMistake):
+class WrongSort(ForwardMistake, code="F102"):
     """A likelihood registered where the model wants a forward model, or the reverse."""
 
     found: str
     expected: str
     register: str
-    code: ClassVar = "F102"
     message: ClassVar = "it is registered as a {found}, but the model declares a {expected}"
     help: ClassVar = "register it with gpdsl.{register}"
 
 
-class NotCallable(ForwardMistake):
+class NotCallable(ForwardMistake, code="F103"):
     """Something that is no function."""
 
     kind: str
-    code: ClassVar = "F103"
     message: ClassVar = "expected a function, found a value of type {kind}"
     help: ClassVar = "pass the function itself, without calling it"
 
 
-class NotAName(ForwardMistake):
+class NotAName(ForwardMistake, code="F104"):
     """A name no model could declare."""
 
-    code: ClassVar = "F104"
     message: ClassVar = "this is no name a model could declare"
     help: ClassVar = "use letters, digits and underscores, starting with a letter"
 
 
-class NotAGradient(ForwardMistake):
+class NotAGradient(ForwardMistake, code="F105"):
     """A gradient that is no function."""
 
     kind: str
-    code: ClassVar = "F105"
     message: ClassVar = "expected a function as gradient, found a value of type {kind}"
     help: ClassVar = (
         "pass a vector-Jacobian product: gradient(*arguments, sensitivity), with a sensitivity like the result, "
@@ -110,72 +105,65 @@ class NotAGradient(ForwardMistake):
     )
 
 
-class WorkersNotPositive(ForwardMistake):
+class WorkersNotPositive(ForwardMistake, code="F106"):
     """A number of workers that is no positive whole number."""
 
     workers: str
-    code: ClassVar = "F106"
     message: ClassVar = "workers = {workers} is no number of workers"
     help: ClassVar = "use 1, or more where calls may be made at the same time: in threads, processes or on servers"
 
 
-class UnknownExternal(ForwardMistake):
+class UnknownExternal(ForwardMistake, code="F107"):
     """`externals=` names something the model does not declare."""
 
     declared: str
-    code: ClassVar = "F107"
     message: ClassVar = "passed in externals=, but the model declares no such external"
     help: ClassVar = "the model declares {declared}"
 
 
-class WrongArity(ForwardMistake):
+class WrongArity(ForwardMistake, code="F108"):
     """A function that cannot be called with the arguments the model declares."""
 
     signature: str
     declared: str
-    code: ClassVar = "F108"
     message: ClassVar = "the function is {function}{signature}, but the model passes {declared}"
     help: ClassVar = "let it take these arguments, in this order"
 
 
-class UnknownPolicy(ForwardMistake):
+class UnknownPolicy(ForwardMistake, code="F110"):
     """A policy for failures that does not exist."""
 
     found: str
-    code: ClassVar = "F110"
     message: ClassVar = "policy = {found} is no policy for failures"
     help: ClassVar = "use 'raise', 'penalise', gpdsl.retry(3) or gpdsl.retry(3, 'penalise')"
 
 
-class Failed(ForwardMistake):
+class Failed(ForwardMistake, code="F201"):
     """The function raised an exception for one row."""
 
     where: str
     inputs: str
     exception: str
-    code: ClassVar = "F201"
     message: ClassVar = "the function failed in {where}: {exception}"
     help: ClassVar = (
         "it is called with sampled values, also unusual ones: let it return a finite number for these inputs"
     )
 
 
-class FailedTogether(ForwardMistake):
+class FailedTogether(ForwardMistake, code="F202"):
     """The function raised an exception for a batch, though no single row makes it fail."""
 
     rows: int
     exception: str
-    code: ClassVar = "F202"
     message: ClassVar = "the function failed for a batch of {rows} rows, but not for its rows one by one: {exception}"
     help: ClassVar = "arguments are arrays with the rows first; register it with vectorized=False if it takes one row"
 
 
-class WrongResultShape(ForwardMistake):
+class WrongResultShape(ForwardMistake, code="F203"):
     """A result of another shape than declared."""
 
     shape: str
     expected: str
-    code: ClassVar = "F203"
     message: ClassVar = "the result has shape {shape}, expected {expected}"
     help: ClassVar = (
         "arguments come with the rows first, and so does the result; a function of one row is registered with "
@@ -183,33 +171,30 @@ class WrongResultShape(ForwardMistake):
     )
 
 
-class WrongRowShape(ForwardMistake):
+class WrongRowShape(ForwardMistake, code="F206"):
     """A result of another shape than declared, from a function that takes one row at a time."""
 
     where: str
     inputs: str
     shape: str
     expected: str
-    code: ClassVar = "F206"
     message: ClassVar = "the result has shape {shape} in {where}, expected {expected}"
     help: ClassVar = "return the array the model declares; it is called with one row at a time (vectorized=False)"
 
 
-class NotNumeric(ForwardMistake):
+class NotNumeric(ForwardMistake, code="F204"):
     """A result that is not numbers."""
 
     kind: str
-    code: ClassVar = "F204"
     message: ClassVar = "the result is not an array of real numbers but {kind}"
     help: ClassVar = "return a NumPy array of floats"
 
 
-class NotFiniteResult(ForwardMistake):
+class NotFiniteResult(ForwardMistake, code="F205"):
     """NaN or infinity in a result."""
 
     where: str
     inputs: str
     value: str
-    code: ClassVar = "F205"
     message: ClassVar = "the result is {value} in {where}"
     help: ClassVar = "return a finite number for these inputs: the gradient is estimated from these values"

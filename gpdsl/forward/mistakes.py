@@ -7,11 +7,10 @@ from typing import ClassVar
 from gpdsl.forward.errors import ForwardMistake
 
 
-class UnknownExecutor(ForwardMistake):
+class UnknownExecutor(ForwardMistake, code="F111"):
     """An `executor` of no known sort."""
 
     found: str
-    code: ClassVar = "F111"
     message: ClassVar = "executor = {found} is nothing that runs functions"
     help: ClassVar = (
         "use 'threads', 'processes', 'dask', the address of a Dask scheduler as 'tcp://host:8786', an executor of "
@@ -19,20 +18,18 @@ class UnknownExecutor(ForwardMistake):
     )
 
 
-class BadTimeout(ForwardMistake):
+class BadTimeout(ForwardMistake, code="F112"):
     """A time-out that is no positive number of seconds."""
 
     found: str
-    code: ClassVar = "F112"
     message: ClassVar = "timeout = {found} is no positive number of seconds"
     help: ClassVar = "give the seconds that one call of the function may take; leave it out for the default"
 
 
-class CannotTravel(ForwardMistake):
+class CannotTravel(ForwardMistake, code="F113"):
     """A function that another process cannot be given."""
 
     reason: str
-    code: ClassVar = "F113"
     message: ClassVar = "the function cannot be sent to worker processes: {reason}"
     help: ClassVar = (
         "define it at the top level of a module or script, not inside another function, as a lambda or in a notebook; "
@@ -40,22 +37,20 @@ class CannotTravel(ForwardMistake):
     )
 
 
-class MissingExtra(ForwardMistake):
+class MissingExtra(ForwardMistake, code="F114"):
     """A backend whose package is not installed."""
 
     executor: str
     package: str
     extra: str
-    code: ClassVar = "F114"
     message: ClassVar = "executor = {executor} needs the package {package}, which is not installed"
     help: ClassVar = "pip install 'gpdsl[{extra}]'"
 
 
-class NoWorkers(ForwardMistake):
+class NoWorkers(ForwardMistake, code="F115"):
     """Worker processes that do not start, or that all die."""
 
     reason: str
-    code: ClassVar = "F115"
     message: ClassVar = "the worker processes cannot do their work: {reason}"
     help: ClassVar = (
         "each worker imports the script that started it: put what the script does under `if __name__ == '__main__':`, "
@@ -63,23 +58,21 @@ class NoWorkers(ForwardMistake):
     )
 
 
-class BadCache(ForwardMistake):
+class BadCache(ForwardMistake, code="F116"):
     """A file of evaluations that cannot be used."""
 
     path: str
     reason: str
-    code: ClassVar = "F116"
     message: ClassVar = "cache = {path} cannot be used: {reason}"
     help: ClassVar = "name a file that gpdsl wrote, or one that does not exist yet in a folder that does"
 
 
-class WrongSizes(ForwardMistake):
+class WrongSizes(ForwardMistake, code="F117"):
     """An UM-Bridge model whose vectors have other sizes than the model declares."""
 
     url: str
     found: str
     expected: str
-    code: ClassVar = "F117"
     message: ClassVar = "the model at {url} has {found}, but the external has {expected}"
     help: ClassVar = (
         "declare one argument for each input vector of the server, or arguments that make up its one vector; the "
@@ -87,75 +80,68 @@ class WrongSizes(ForwardMistake):
     )
 
 
-class BadServer(ForwardMistake):
+class BadServer(ForwardMistake, code="F118"):
     """An UM-Bridge server that is not there, or lacks the model."""
 
     url: str
     reason: str
-    code: ClassVar = "F118"
     message: ClassVar = "the server {url} cannot be used: {reason}"
     help: ClassVar = "start the server before the fit, and check the address and the name of the model"
 
 
-class TimedOut(ForwardMistake):
+class TimedOut(ForwardMistake, code="F207"):
     """One call took too long."""
 
     where: str
     inputs: str
     seconds: str
-    code: ClassVar = "F207"
     message: ClassVar = "the call for {where} took more than {seconds} s and was given up"
     help: ClassVar = "allow more with timeout=..., or go on without such evaluations with policy='penalise'"
 
 
-class WorkerDied(ForwardMistake):
+class WorkerDied(ForwardMistake, code="F208"):
     """The process that ran the function died, twice, with the same inputs."""
 
     where: str
     inputs: str
     reason: str
-    code: ClassVar = "F208"
     message: ClassVar = "the worker process died in {where}, and so did another one that tried again: {reason}"
     help: ClassVar = "a crash in compiled code or too little memory does this; policy='penalise' goes on without it"
 
 
-class Gone(ForwardMistake):
+class Gone(ForwardMistake, code="F209"):
     """What runs the function cannot be reached any more."""
 
     reason: str
-    code: ClassVar = "F209"
     message: ClassVar = "what runs the function cannot be reached any more: {reason}"
     help: ClassVar = "start it again, and go on with model.fit(data, start=error.fit)"
 
 
-class AllFailed(ForwardMistake):
+class AllFailed(ForwardMistake, code="F210"):
     """Every evaluation of a row failed."""
 
     where: str
     inputs: str
     reason: str
-    code: ClassVar = "F210"
     message: ClassVar = "no evaluation of {where} succeeded: {reason}"
     help: ClassVar = "policy='penalise' needs evaluations that succeed beside those that fail"
 
 
-class EverythingFailed(ForwardMistake):
+class EverythingFailed(ForwardMistake, code="F211"):
     """Every row of a batch failed."""
 
     rows: int
-    code: ClassVar = "F211"
     message: ClassVar = "all of {rows} evaluations failed, so there is nothing to compare with"
     help: ClassVar = "leave out policy='penalise' to see why one of them fails"
 
 
-class WrongGradient(ForwardMistake):
+class WrongGradient(ForwardMistake, code="F212"):
     """A `gradient` that is not the derivative of the function."""
 
     where: str
     inputs: str
     said: str
     found: str
-    code: ClassVar = "F212"
     message: ClassVar = (
         "its gradient is not that of the function: along a random direction in {where} it says {said}, and differences "
         "of the function give {found}\n   with {inputs}"

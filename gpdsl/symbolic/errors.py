@@ -8,175 +8,160 @@ from gpdsl.language.errors.base import Mistake
 from gpdsl.language.warnings.cautions import Caution
 
 
-class TooLarge(Mistake):
+class TooLarge(Mistake, code="E501"):
     """An expression that explodes once definitions and sums are written out."""
 
     what: str
     limit: int
-    code: ClassVar = "E501"
     message: ClassVar = "written out, {what} has more than {limit} operations"
     label: ClassVar = "too large to compile"
     help: ClassVar = "shorten the index, or compute it in an `external` function"
 
 
-class TooDeep(Mistake):
+class TooDeep(Mistake, code="E502"):
     """An expression whose operations stand one inside the other too often."""
 
     what: str
     limit: int
-    code: ClassVar = "E502"
     message: ClassVar = "written out, {what} nests more than {limit} operations"
     label: ClassVar = "too deep to compile"
     help: ClassVar = "shorten the index, or compute it in an `external` function"
 
 
-class InnerElsewhere(Mistake):
+class InnerElsewhere(Mistake, code="E547"):
     """`D(h, x)`, `integral(h, x, b)` or `h(a)` of a latent that is an argument of another one."""
 
     latent: str
     others: str
-    code: ClassVar = "E547"
     message: ClassVar = "`{latent}` is an argument of {others}, and is fitted at the row's own inputs only"
     label: ClassVar = "more than its value there"
     help: ClassVar = "write `{latent}` itself, or read this of a latent that is no argument of others"
 
 
-class NotReal(Mistake):
+class NotReal(Mistake, code="E503"):
     """An operation whose value is infinite or not a real number, whatever the data."""
 
     what: str
-    code: ClassVar = "E503"
     message: ClassVar = "{what} is not a finite real number"
     label: ClassVar = "overflow, division by zero or outside the function's domain"
     help: ClassVar = "correct the formula, or the constants it reads"
 
 
-class NoCase(Mistake):
+class NoCase(Mistake, code="E504"):
     """An element of a `let` by cases that none of the cases defines, at the size the data gave its index."""
 
     element: str
-    code: ClassVar = "E504"
     message: ClassVar = "no case defines `{element}`"
     label: ClassVar = "the data made the index this long"
     help: ClassVar = "add a case for it"
 
 
-class BeyondData(Mistake):
+class BeyondData(Mistake, code="E570"):
     """`x[7]` of an axis that the data made shorter."""
 
     element: str
     axis: str
     size: int
-    code: ClassVar = "E570"
     message: ClassVar = "`{element}` does not exist: the data have {size} along `{axis}`"
     label: ClassVar = "out of range for these data"
     help: ClassVar = "use a number from 1 to {size}, or give data of the size that the model expects"
 
 
-class CutpointCount(Mistake):
+class CutpointCount(Mistake, code="E560"):
     """Cutpoints that do not fit the levels the data have."""
 
     output: str
     levels: int
     expected: int
     given: int
-    code: ClassVar = "E560"
     message: ClassVar = "`{output}` has {levels} levels and needs {expected} cutpoints, one fewer, not {given}"
     label: ClassVar = "{given} cutpoints"
     help: ClassVar = "declare them with that length: `param cut : ordered[{expected}]`"
 
 
-class ComponentWeights(Mistake):
+class ComponentWeights(Mistake, code="E561"):
     """Weights of a mixture that do not fit its components, at the size the data gave their index."""
 
     given: int
     expected: int
-    code: ClassVar = "E561"
     message: ClassVar = "a mixture of {expected} distributions has {expected} weights, not {given}"
     label: ClassVar = "{given} weights"
     help: ClassVar = "declare them with that length: `param w : simplex[{expected}]`"
 
 
-class NoSlope(Mistake):
+class NoSlope(Mistake, code="E562"):
     """An argument with respect to which a distribution function cannot be differentiated."""
 
     distribution: str
     argument: str
     name: str
-    code: ClassVar = "E562"
     message: ClassVar = "the distribution function of `{distribution}` has no derivative with respect to `{name}`"
     label: ClassVar = "`{argument}` of a truncated or censored `{distribution}` must not depend on `{name}`"
     help: ClassVar = "write a number or constant there, or declare a parameter `fixed`"
 
 
-class LatentCovariance(Mistake):
+class LatentCovariance(Mistake, code="E563"):
     """A covariance matrix of outputs that depends on a latent."""
 
     name: str
-    code: ClassVar = "E563"
     message: ClassVar = "the covariance of `MultivariateNormal` must not depend on `{name}`"
     label: ClassVar = "reads `{name}`, whose values are not known"
     help: ClassVar = "let the mean carry the latents: `y[p] ~ Normal(sum(k, W[p, k] * g[k]), s)` mixes outputs too"
 
 
-class VectorTooLong(Mistake):
+class VectorTooLong(Mistake, code="E564"):
     """A multivariate output with too many elements."""
 
     output: str
     size: int
     limit: int
-    code: ClassVar = "E564"
     message: ClassVar = "`{output}` has {size} elements, and `MultivariateNormal` describes at most {limit}"
     label: ClassVar = "too many to write out"
     help: ClassVar = "let latents carry the dependence: `y[p] ~ Normal(sum(k, W[p, k] * g[k]), s)`"
 
 
-class MatrixSizes(Mistake):
+class MatrixSizes(Mistake, code="E565"):
     """A covariance matrix that is not square, at the sizes the data gave its indices."""
 
     first: str
     size: int
     second: str
     other: int
-    code: ClassVar = "E565"
     message: ClassVar = "a covariance matrix is square, but `{first}` has {size} values and `{second}` has {other}"
     label: ClassVar = "{size} by {other}"
     help: ClassVar = "declare both indices with the same size"
 
 
-class NotPositiveDefinite(Mistake):
+class NotPositiveDefinite(Mistake, code="E566"):
     """A matrix of numbers that is no covariance matrix."""
 
     why: str
-    code: ClassVar = "E566"
     message: ClassVar = "this is no covariance matrix"
     label: ClassVar = "{why}"
     help: ClassVar = "check its entries, or build it as `factor = W, sd = s`, which is always a covariance"
 
 
-class NoDerivative(Mistake):
+class NoDerivative(Mistake, code="E530"):
     """A transformed left side through a function whose derivative is not known."""
 
     output: str
-    code: ClassVar = "E530"
     message: ClassVar = "the left side has no derivative in `{output}` that could be written out"
     label: ClassVar = "its density needs the derivative"
     help: ClassVar = "build it from + - * / ^, exp, log, sqrt, tanh, softplus, sigmoid, erf, Phi and conditions"
 
 
-class NotNormalised(Caution):
+class NotNormalised(Caution, code="W641"):
     """A density by formula whose integral is not one."""
 
     name: str
     output: str
     mass: str
-    code: ClassVar = "W641"
     message: ClassVar = "the density `{name}` {mass}"
     label: ClassVar = "over `{output}`, at the initial parameters, with latents at -1, 0 and 1.5"
     help: ClassVar = "what is learnt is then wrong: subtract the log of the integral in the formula of `{name}`"
 
 
-class OutsideOutput(Caution):
+class OutsideOutput(Caution, code="W620"):
     """A distribution with probability where no value of its output is: a Gaussian for what is never negative."""
 
     name: str
@@ -184,7 +169,6 @@ class OutsideOutput(Caution):
     kind: str
     mass: str
     cut: str
-    code: ClassVar = "W620"
     message: ClassVar = "`{name}` has probability outside of `{output} : {kind}`: it {mass}"
     label: ClassVar = "over `{output}`, at the initial parameters, with latents at -1, 0 and 1.5"
     help: ClassVar = (

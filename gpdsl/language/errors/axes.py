@@ -7,7 +7,7 @@ from typing import ClassVar
 from gpdsl.language.errors.base import Mistake
 
 
-class WrongIndex(Mistake):
+class WrongIndex(Mistake, code="E203"):
     """`depth0[p]` for something indexed by `layer`."""
 
     name: str
@@ -15,26 +15,24 @@ class WrongIndex(Mistake):
     used: str
     used_place: str
     remedy: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: `{name}` is indexed by `{declared}`, not `{used}`"
     label: ClassVar = "{used_place}"
     help: ClassVar = "{remedy}"
 
 
-class AxisNotOnLeft(Mistake):
+class AxisNotOnLeft(Mistake, code="E203"):
     """The right side varies along an axis that the left side lacks."""
 
     what: str
     axis: str
     left: str
     remedy: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: {what} varies along `{axis}`, {left} does not"
     label: ClassVar = "has the axis `{axis}`"
     help: ClassVar = "{remedy}"
 
 
-class AxesDiffer(Mistake):
+class AxesDiffer(Mistake, code="E203"):
     """Two operands with different axes where nothing says how they combine."""
 
     left: str
@@ -42,146 +40,133 @@ class AxesDiffer(Mistake):
     left_axes: str
     right_axes: str
     remedy: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: {left} has the axes {left_axes}, {right} has {right_axes}"
     label: ClassVar = "these do not combine element by element"
     help: ClassVar = "give both the same index, sum over one, or {remedy}"
 
 
-class PassedAxes(Mistake):
+class PassedAxes(Mistake, code="E203"):
     """An argument of an external with other dimensions than declared."""
 
     function: str
     argument: str
     expected: str
     given: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: `{function}` takes `{argument}` as {expected}, this is {given}"
     label: ClassVar = "this is {given}"
     help: ClassVar = "pass a quantity with these dimensions, whole and without subscripts, or correct the declaration"
 
 
-class KernelAxis(Mistake):
+class KernelAxis(Mistake, code="E203"):
     """A kernel parameter with an axis that is neither the latent's nor the input's."""
 
     parameter: str
     axis: str
     inputs: str
     choices: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: `{parameter}` varies along `{axis}`, which is not an axis of this latent"
     label: ClassVar = "has the axis `{axis}`; the input is {inputs}"
     help: ClassVar = "make it {choices}"
 
 
-class LogitsAxis(Mistake):
+class LogitsAxis(Mistake, code="E203"):
     """Logits that do not run over the levels of the label."""
 
     given: str
     output: str
     label_axis: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: the logits of `{output}` need the axis `{label_axis}`, one value per level"
     label: ClassVar = "this is {given}"
     help: ClassVar = "use a quantity indexed by `{label_axis}`, such as `latent f[{label_axis}](x) ~ ...`"
 
 
-class IndexNotBound(Mistake):
+class IndexNotBound(Mistake, code="E203"):
     """An index variable that nothing gives a value to."""
 
     index: str
     place: str
     remedy: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: the index `{index}` is not on the left side"
     label: ClassVar = "{place}"
     help: ClassVar = "{remedy}"
 
 
-class WholeNeeded(Mistake):
+class WholeNeeded(Mistake, code="E203"):
     """`travel_time(depth[layer])`: an external is called once, with everything."""
 
     name: str
-    code: ClassVar = "E203"
     message: ClassVar = "axis mismatch: an external takes all of `{name}` at once, not one element at a time"
     label: ClassVar = "no index has a value inside this call"
     help: ClassVar = "write `{name}` without subscripts"
 
 
-class SubscriptCount(Mistake):
+class SubscriptCount(Mistake, code="E204"):
     """Too many or too few subscripts."""
 
     name: str
     expected: str
     given: int
     habit: str = ""
-    code: ClassVar = "E204"
     message: ClassVar = "`{name}` has {expected}, but the number of its subscripts here is {given}"
     label: ClassVar = "{given} given"
     help: ClassVar = "write one subscript per axis, or none for all elements"
 
 
-class SubscriptOutOfRange(Mistake):
+class SubscriptOutOfRange(Mistake, code="E205"):
     """`f[5]` of four, or `a[p-1]` at p = 1."""
 
     name: str
     element: str
     why: str
     remedy: str
-    code: ClassVar = "E205"
     message: ClassVar = "`{element}` is outside `{name}`: {why}"
     label: ClassVar = "out of range"
     help: ClassVar = "{remedy}"
 
 
-class BadSubscript(Mistake):
+class BadSubscript(Mistake, code="E206"):
     """A subscript that is no subscript."""
 
-    code: ClassVar = "E206"
     message: ClassVar = "this cannot be a subscript"
     label: ClassVar = "expected an index, a whole number, or an index plus or minus a whole number"
     help: ClassVar = "for example `a[p]`, `a[2]`, `a[p - 1]`; conditions such as `a[p > 1]` only left of `=` in a `let`"
 
 
-class AmbiguousAxis(Mistake):
+class AmbiguousAxis(Mistake, code="E220"):
     """Two axes of one quantity that cannot be told apart."""
 
     name: str
     axis: str
     size: str
-    code: ClassVar = "E220"
     message: ClassVar = "`{name}` has two axes that cannot be told apart: `{axis}`"
     label: ClassVar = "axes are matched by name or size, so each must differ"
     help: ClassVar = "declare an index for each, `index p in 1..{size}` and `index q in 1..{size}`, and use their names"
 
 
-class CasesOverlap(Mistake):
+class CasesOverlap(Mistake, code="E221"):
     """Two cases of a `let` that both cover an element."""
 
     name: str
     first_line: int
-    code: ClassVar = "E221"
     message: ClassVar = "two cases of `{name}` cover the same elements"
     label: ClassVar = "overlaps with the case on line {first_line}"
     help: ClassVar = "make the conditions exclude each other, for example `{name}[1]` and `{name}[p > 1]`"
 
 
-class CasesMissing(Mistake):
+class CasesMissing(Mistake, code="E222"):
     """Elements of a `let` that no case covers."""
 
     name: str
     example: str
-    code: ClassVar = "E222"
     message: ClassVar = "the cases of `{name}` leave out `{name}[{example}]`"
     label: ClassVar = "not every element is defined"
     help: ClassVar = "add a case, `let {name}[{example}] = ...`, or widen a condition"
 
 
-class BadRecursion(Mistake):
+class BadRecursion(Mistake, code="E223"):
     """A `let` whose element depends on itself."""
 
     name: str
-    code: ClassVar = "E223"
     message: ClassVar = "`{name}` is defined by itself without an end"
     label: ClassVar = "not always an earlier element"
     help: ClassVar = (
@@ -190,88 +175,80 @@ class BadRecursion(Mistake):
     )
 
 
-class RangeStart(Mistake):
+class RangeStart(Mistake, code="E224"):
     """An index that does not start at 1."""
 
     start: str
-    code: ClassVar = "E224"
     message: ClassVar = "an index starts at 1, not at {start}"
     label: ClassVar = "expected 1"
     help: ClassVar = "count from 1, as in `1..4`; for values with a meaning, list them as levels: `in {{4, 7, 9}}`"
 
 
-class BadLevels(Mistake):
+class BadLevels(Mistake, code="E225"):
     """Repeated or mixed levels."""
 
     level: str
     why: str
-    code: ClassVar = "E225"
     message: ClassVar = "the level {level} {why}"
     label: ClassVar = "expected a list of different levels, all numbers or all texts"
     help: ClassVar = 'for example `in {{4, 7, 9}}` or `in {{"benign", "malignant"}}`'
 
 
-class SizeUnknown(Mistake):
+class SizeUnknown(Mistake, code="E226"):
     """A free dimension that no data can bind."""
 
     dimension: str
-    code: ClassVar = "E226"
     message: ClassVar = "nothing in the data says how large `{dimension}` is"
     label: ClassVar = "free dimension"
     help: ClassVar = "write a number, or use `{dimension}` as a dimension of an input or output too"
 
 
-class NotASize(Mistake):
+class NotASize(Mistake, code="E227"):
     """A declared name used as a dimension."""
 
     name: str
     what: str
-    code: ClassVar = "E227"
     message: ClassVar = "`{name}` is {what}, not a dimension"
     label: ClassVar = "expected a number, an index, or a free letter such as `D`"
     help: ClassVar = "write the number itself, or a letter that is not declared, to be bound by the data"
 
 
-class PointlessReduction(Mistake):
+class PointlessReduction(Mistake, code="E228"):
     """A sum over an index that nothing inside uses."""
 
     operator: str
     index: str
-    code: ClassVar = "E228"
     message: ClassVar = "nothing inside this `{operator}` varies along `{index}`"
     label: ClassVar = "does not use `{index}`"
     help: ClassVar = "index something inside by `{index}`, or leave out the `{operator}`"
 
 
-class LabelNeedsIndex(Mistake):
+class LabelNeedsIndex(Mistake, code="E229"):
     """`output y : label` without the index of its levels."""
 
     word: str
     name: str
     kind: str
-    code: ClassVar = "E229"
     message: ClassVar = "`{kind}` needs the index of its levels"
     label: ClassVar = "expected `{kind}[c]` with a declared index"
     help: ClassVar = "declare `index c in 1..C`, as many as the data have, and write `{word} {name} : {kind}[c]`"
 
 
-class SeveralAxes(Mistake):
+class SeveralAxes(Mistake, code="E270"):
     """`latent f(x)` of an input that is a matrix."""
 
     name: str
     axes: str
     remedy: str
-    code: ClassVar = "E270"
     message: ClassVar = "`{name}` has several axes, `{axes}`: a latent is over numbers, or columns of one axis"
     label: ClassVar = "expected one axis at most"
     help: ClassVar = "{remedy}"
 
 
-class IndexUnnamed(Mistake):
+class IndexUnnamed(Mistake, code="E230"):
     """`let a[1] = ...` alone."""
 
     name: str
-    code: ClassVar = "E230"
     message: ClassVar = "nothing says which index `{name}` runs along"
     label: ClassVar = "a number does not name the index"
     help: ClassVar = "add a case with the index, such as `let {name}[p > 1] = ...`"

@@ -7,7 +7,7 @@ from typing import ClassVar
 from gpdsl.language.errors.base import Mistake
 
 
-class WrongArity(Mistake):
+class WrongArity(Mistake, code="E301"):
     """Too many or too few arguments by position."""
 
     name: str
@@ -15,13 +15,12 @@ class WrongArity(Mistake):
     given: int
     signature: str
     habit: str = ""
-    code: ClassVar = "E301"
     message: ClassVar = "`{name}` takes {expected}, not {given}"
     label: ClassVar = "{given} given"
     help: ClassVar = "write `{signature}`"
 
 
-class UnknownArgument(Mistake):
+class UnknownArgument(Mistake, code="E302"):
     """A named argument that does not exist."""
 
     name: str
@@ -29,56 +28,51 @@ class UnknownArgument(Mistake):
     signature: str
     suggestion: str = ""
     habit: str = ""
-    code: ClassVar = "E302"
     message: ClassVar = "`{name}` has no argument `{argument}`"
     label: ClassVar = "unknown argument"
     help: ClassVar = "write `{signature}`"
 
 
-class MissingArgument(Mistake):
+class MissingArgument(Mistake, code="E303"):
     """An argument without default that is not given."""
 
     name: str
     argument: str
     signature: str
-    code: ClassVar = "E303"
     message: ClassVar = "`{name}` lacks its argument {argument}"
     label: ClassVar = "incomplete"
     help: ClassVar = "write `{signature}`"
 
 
-class RepeatedArgument(Mistake):
+class RepeatedArgument(Mistake, code="E304"):
     """An argument given twice."""
 
     name: str
     argument: str
     signature: str
-    code: ClassVar = "E304"
     message: ClassVar = "`{name}` gets its argument `{argument}` twice"
     label: ClassVar = "given before"
     help: ClassVar = "write `{signature}`"
 
 
-class MustBeNamed(Mistake):
+class MustBeNamed(Mistake, code="E305"):
     """`Bernoulli(f)`: on which scale?"""
 
     name: str
     choices: str
     example: str
-    code: ClassVar = "E305"
     message: ClassVar = "`{name}` needs to know the scale of this argument"
     label: ClassVar = "name it: one of {choices}"
     help: ClassVar = "for example `{example}`"
 
 
-class UnknownDistribution(Mistake):
+class UnknownDistribution(Mistake, code="E306"):
     """Right of `~` stands no known distribution."""
 
     name: str
     known: str
     suggestion: str = ""
     habit: str = ""
-    code: ClassVar = "E306"
     message: ClassVar = "unknown distribution `{name}`"
     label: ClassVar = "neither a distribution nor an `external likelihood` of this file"
     help: ClassVar = (
@@ -87,20 +81,19 @@ class UnknownDistribution(Mistake):
     )
 
 
-class UnknownKernel(Mistake):
+class UnknownKernel(Mistake, code="E307"):
     """No kernel of this name."""
 
     name: str
     known: str
     suggestion: str = ""
     habit: str = ""
-    code: ClassVar = "E307"
     message: ClassVar = "unknown kernel `{name}`"
     label: ClassVar = "not a kernel"
     help: ClassVar = "kernels: {known}"
 
 
-class WrongKind(Mistake):
+class WrongKind(Mistake, code="E308"):
     """A distribution that cannot describe this output."""
 
     output: str
@@ -109,109 +102,99 @@ class WrongKind(Mistake):
     distribution: str
     kinds: str
     choices: str
-    code: ClassVar = "E308"
     message: ClassVar = "`{distribution}` describes {kinds} outputs, but `{output}` is `{kind}`"
     label: ClassVar = "`{output}` is declared `{kind}` on line {line}"
     help: ClassVar = "for `{kind}`: {choices}; or change the declaration of `{output}`"
 
 
-class UnknownType(Mistake):
+class UnknownType(Mistake, code="E309"):
     """A type that does not exist in this kind of declaration."""
 
     word: str
     statement: str
     known: str
     suggestion: str = ""
-    code: ClassVar = "E309"
     message: ClassVar = "`{word}` is not a type of {statement}"
     label: ClassVar = "expected {known}"
     help: ClassVar = "types of {statement}: {known}"
 
 
-class NotADistribution(Mistake):
+class NotADistribution(Mistake, code="E310"):
     """Something other than a call right of `~`."""
 
-    code: ClassVar = "E310"
     message: ClassVar = "right of `~` stands a distribution"
     label: ClassVar = "not a distribution"
     help: ClassVar = "for example `y ~ Normal(f, sigma)`; to define a quantity, write `let g = ...`"
 
 
-class NotAProcess(Mistake):
+class NotAProcess(Mistake, code="E311"):
     """A latent that is not a GP."""
 
-    code: ClassVar = "E311"
     message: ClassVar = "a latent is a Gaussian process"
     label: ClassVar = "expected `GP(mean, kernel)`"
     help: ClassVar = "for example `latent f(x) ~ GP(0, s2 * RBF(ell))`"
 
 
-class NotAKernel(Mistake):
+class NotAKernel(Mistake, code="E312"):
     """Arithmetic that does not give a covariance function."""
 
     why: str
     remedy: str
-    code: ClassVar = "E312"
     message: ClassVar = "{why}"
     label: ClassVar = "not a kernel"
     help: ClassVar = "{remedy}"
 
 
-class NotAValue(Mistake):
+class NotAValue(Mistake, code="E313"):
     """A kernel, distribution or array where a number is needed."""
 
     name: str
     what: str
     remedy: str
-    code: ClassVar = "E313"
     message: ClassVar = "`{name}` is a {what} and has no value here"
     label: ClassVar = "expected a number or a quantity"
     help: ClassVar = "{remedy}"
 
 
-class LatentCalled(Mistake):
+class LatentCalled(Mistake, code="E314"):
     """`f(a)`."""
 
     name: str
     what: str
-    code: ClassVar = "E314"
     message: ClassVar = "`{name}` is {what}; it is used without arguments"
     label: ClassVar = "every quantity is taken at the row's own inputs"
     help: ClassVar = "write `{name}`, or `{name}[p]` for one of its elements"
 
 
-class NotAnOutput(Mistake):
+class NotAnOutput(Mistake, code="E318"):
     """Something other than an output left of `~`."""
 
     name: str
     what: str
     advice: str
     suggestion: str = ""
-    code: ClassVar = "E318"
     message: ClassVar = "left of `~` stands an output, but `{name}` is {what}"
     label: ClassVar = "not an output"
     help: ClassVar = "{advice}"
 
 
-class NotAPrior(Mistake):
+class NotAPrior(Mistake, code="E325"):
     """A prior that is not a continuous distribution."""
 
     name: str
     known: str
     suggestion: str = ""
     habit: str = ""
-    code: ClassVar = "E325"
     message: ClassVar = "`{name}` cannot be the prior of a parameter"
     label: ClassVar = "expected a continuous distribution"
     help: ClassVar = "continuous distributions: {known}"
 
 
-class OnlyOne(Mistake):
+class OnlyOne(Mistake, code="E326"):
     """`Bernoulli(logit = f, p = 0.5)`."""
 
     name: str
     choices: str
-    code: ClassVar = "E326"
     message: ClassVar = "`{name}` takes only one of {choices}"
     label: ClassVar = "more than one given"
     help: ClassVar = "keep the one whose scale the quantity has"
@@ -220,55 +203,51 @@ class OnlyOne(Mistake):
 # E315 to E317 and E320 to E324: values of constants, parameters and options that do not fit.
 
 
-class NotANumber(Mistake):
+class NotANumber(Mistake, code="E315"):
     """A name in the value of a constant or parameter."""
 
     name: str
     what: str
-    code: ClassVar = "E315"
     message: ClassVar = "the value of {what} is made of numbers"
     label: ClassVar = "`{name}` is not a number"
     help: ClassVar = "write numbers, + - * / ^, exp, log, sqrt and pi; use `let` for quantities computed from others"
 
 
-class WrongShape(Mistake):
+class WrongShape(Mistake, code="E316"):
     """A list of the wrong length or nesting."""
 
     name: str
     expected: str
     given: str
-    code: ClassVar = "E316"
     message: ClassVar = "`{name}` needs {expected}, not {given}"
     label: ClassVar = "{given} here"
     help: ClassVar = "list one value per element along each axis, or write one number for all of them"
 
 
-class OutsideDomain(Mistake):
+class OutsideDomain(Mistake, code="E317"):
     """A number that violates a constraint."""
 
     what: str
     value: str
     domain: str
     remedy: str
-    code: ClassVar = "E317"
     message: ClassVar = "{what} must be {domain}, not {value}"
     label: ClassVar = "must be {domain}"
     help: ClassVar = "write a value that is {domain}{remedy}"
 
 
-class UnknownOption(Mistake):
+class UnknownOption(Mistake, code="E320"):
     """An option of `infer` that does not exist."""
 
     name: str
     known: str
     suggestion: str = ""
-    code: ClassVar = "E320"
     message: ClassVar = "unknown option `{name}`"
     label: ClassVar = "not an option of `infer`"
     help: ClassVar = "options: {known}"
 
 
-class BadOption(Mistake):
+class BadOption(Mistake, code="E321"):
     """An option with a value it cannot have."""
 
     name: str
@@ -276,43 +255,39 @@ class BadOption(Mistake):
     example: str
     suggestion: str = ""
     habit: str = ""
-    code: ClassVar = "E321"
     message: ClassVar = "the option `{name}` cannot have this value"
     label: ClassVar = "expected {expected}"
     help: ClassVar = "for example `{example}`"
 
 
-class NotOfThisEngine(Mistake):
+class NotOfThisEngine(Mistake, code="E327"):
     """An option that the engine of the line does not read."""
 
     name: str
     engine: str
     engines: str
     example: str
-    code: ClassVar = "E327"
     message: ClassVar = "engine `{engine}` has no option `{name}`"
     label: ClassVar = "an option of {engines}"
     help: ClassVar = "leave it out, or write `infer {example}: ...`"
 
 
-class RepeatedOption(Mistake):
+class RepeatedOption(Mistake, code="E322"):
     """An option or statement given twice."""
 
     name: str
     first_line: int
-    code: ClassVar = "E322"
     message: ClassVar = "`{name}` is given twice"
     label: ClassVar = "first given on line {first_line}"
     help: ClassVar = "keep one of the two"
 
 
-class UnknownEngine(Mistake):
+class UnknownEngine(Mistake, code="E323"):
     """An inference engine that does not exist."""
 
     name: str
     known: str
     suggestion: str = ""
-    code: ClassVar = "E323"
     message: ClassVar = "unknown inference engine `{name}`"
     label: ClassVar = "expected {known}"
     help: ClassVar = (
@@ -323,13 +298,12 @@ class UnknownEngine(Mistake):
     )
 
 
-class NotWhole(Mistake):
+class NotWhole(Mistake, code="E324"):
     """A number that must be whole and written out."""
 
     what: str
     smallest: int
     largest: int
-    code: ClassVar = "E324"
     message: ClassVar = "{what} must be a whole number written here, from {smallest} to {largest}"
     label: ClassVar = "expected a number from {smallest} to {largest}"
     help: ClassVar = "write the number itself, such as 2"

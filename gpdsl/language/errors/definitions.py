@@ -7,75 +7,69 @@ from typing import ClassVar
 from gpdsl.language.errors.base import Mistake
 
 
-class CallsItself(Mistake):
+class CallsItself(Mistake, code="E330"):
     """A function that is defined by itself, perhaps through others."""
 
     name: str
     path: str
-    code: ClassVar = "E330"
     message: ClassVar = "`{name}` is defined by itself: {path}"
     label: ClassVar = "this call never ends"
     help: ClassVar = "a function is a formula of its arguments; recursion along an index is written with `let`"
 
 
-class InsideCall(Mistake):
+class InsideCall(Mistake, code="E331"):
     """A formula that does not fit the arguments of one call."""
 
     name: str
     line: str
     why: str
     remedy: str
-    code: ClassVar = "E331"
     message: ClassVar = "inside `{name}`: {why}"
     label: ClassVar = "with these arguments; `{name}` is defined on line {line}"
     help: ClassVar = "{remedy}"
 
 
-class CallsTooDeep(Mistake):
+class CallsTooDeep(Mistake, code="E332"):
     """Functions of functions of functions."""
 
     name: str
     limit: int
-    code: ClassVar = "E332"
     message: ClassVar = "written out, `{name}` nests more than {limit} operations"
     label: ClassVar = "each call puts its arguments inside a formula"
     help: ClassVar = "give part of it a name, `let part = {name}(...)`, and go on from `part`"
 
 
-class CallsTooMany(Mistake):
+class CallsTooMany(Mistake, code="E333"):
     """Calls that add up to more than can be written out."""
 
     limit: int
-    code: ClassVar = "E333"
     message: ClassVar = "written out, the calls of this file have more than {limit} terms together"
     label: ClassVar = "calls are written out no further than this"
     help: ClassVar = "compute what is used often once, with `let part = ...`"
 
 
-class LeftSide(Mistake):
+class LeftSide(Mistake, code="E334"):
     """A transformed left side that is no function of one output."""
 
     why: str
     remedy: str
-    code: ClassVar = "E334"
     message: ClassVar = "left of `~` stands a function of one output, but {why}"
     label: ClassVar = "expected one output, transformed: `log(y)`, `(y - m)/s`"
     help: ClassVar = "{remedy}"
 
 
-class NotMonotone(Mistake):
+class NotMonotone(Mistake, code="E335"):
     """`y^2 ~ ...` for an output of either sign."""
 
     output: str
     why: str
     remedy: str
-    code: ClassVar = "E335"
     message: ClassVar = "the left side does not tell `{output}` from its value: {why}"
     label: ClassVar = "not strictly increasing or decreasing in `{output}`"
     help: ClassVar = "{remedy}"
 
 
-class NotDefinedEverywhere(Mistake):
+class NotDefinedEverywhere(Mistake, code="E336"):
     """`log(y)` for a real output."""
 
     operator: str
@@ -84,18 +78,16 @@ class NotDefinedEverywhere(Mistake):
     line: int
     needs: str
     remedy: str
-    code: ClassVar = "E336"
     message: ClassVar = "`{operator}` needs {needs}, but `{output}` is `{kind}`"
     label: ClassVar = "not defined for every value of `{output}`, declared on line {line}"
     help: ClassVar = "{remedy}"
 
 
-class OutputCycle(Mistake):
+class OutputCycle(Mistake, code="E337"):
     """An output that depends on itself."""
 
     name: str
     path: str
-    code: ClassVar = "E337"
     message: ClassVar = "`{name}` depends on itself: {path}"
     label: ClassVar = "no order in which these can be drawn"
     help: ClassVar = (
@@ -104,30 +96,28 @@ class OutputCycle(Mistake):
     )
 
 
-class NotObservedElements(Mistake):
+class NotObservedElements(Mistake, code="E338"):
     """Elements of an output that no line observes, although others do under conditions."""
 
     name: str
     example: str
-    code: ClassVar = "E338"
     message: ClassVar = "the observations of `{name}` leave out `{name}[{example}]`"
     label: ClassVar = "this condition leaves elements out"
     help: ClassVar = "add a line for them, `{name}[{example}] ~ ...`, or widen a condition"
 
 
-class CountTransformed(Mistake):
+class CountTransformed(Mistake, code="E339"):
     """`log(n) ~ Normal(...)` for a count."""
 
     output: str
     kind: str
     line: int
-    code: ClassVar = "E339"
     message: ClassVar = "only real and positive outputs can be transformed, but `{output}` is `{kind}`"
     label: ClassVar = "`{output}` is declared `{kind}` on line {line}"
     help: ClassVar = "observe it as it is, `{output} ~ ...`, with a distribution for {kind} outputs"
 
 
-class NotReached(Mistake):
+class NotReached(Mistake, code="E384"):
     """`sqrt(y) ~ Normal(...)`: probability where no value of the output leads."""
 
     shown: str
@@ -136,7 +126,6 @@ class NotReached(Mistake):
     allowed: str
     output: str
     remedy: str
-    code: ClassVar = "E384"
     message: ClassVar = (
         "`{shown}` has values {reached} only, but `{distribution}` has probability {allowed}: no density of `{output}`"
     )
@@ -147,7 +136,7 @@ class NotReached(Mistake):
 # E360 to E369: distributions made of others, levels and vectors, and the constraints of parameters.
 
 
-class BadCutpoints(Mistake):
+class BadCutpoints(Mistake, code="E360"):
     """Cutpoints of an Ordinal that do not fit its levels."""
 
     output: str
@@ -155,86 +144,79 @@ class BadCutpoints(Mistake):
     expected: str
     given: str
     declaration: str
-    code: ClassVar = "E360"
     message: ClassVar = "`{output}` has {levels} levels, so its cutpoints are {expected}, not {given}"
     label: ClassVar = "{given} here"
     help: ClassVar = "between two neighbouring levels lies one cutpoint: `param cut : {declaration}`"
 
 
-class NotAComponent(Mistake):
+class NotAComponent(Mistake, code="E361"):
     """Something other than a distribution inside `Mixture`, `Truncated` or `Censored`."""
 
     name: str
     given: str
     form: str
     suggestion: str = ""
-    code: ClassVar = "E361"
     message: ClassVar = "`{name}` is made of distributions, and {given} is none"
     label: ClassVar = "expected a distribution with its arguments"
     help: ClassVar = "write `{form}`"
 
 
-class NotAWholeVector(Mistake):
+class NotAWholeVector(Mistake, code="E362"):
     """A multivariate distribution for something other than a whole output with one index."""
 
     name: str
     given: str
-    code: ClassVar = "E362"
     message: ClassVar = "`{name}` describes all elements of an output with one index, not {given}"
     label: ClassVar = "expected an output such as `output y[p] : real`"
     help: ClassVar = "observe the whole output, `y ~ {name}(...)`, or use `Normal` for numbers on their own"
 
 
-class CannotBound(Mistake):
+class CannotBound(Mistake, code="E363"):
     """A distribution that cannot be truncated or censored."""
 
     name: str
     component: str
     known: str
-    code: ClassVar = "E363"
     message: ClassVar = "`{component}` cannot stand inside `{name}`"
     label: ClassVar = "no differentiable distribution function"
     help: ClassVar = "`{name}` takes one of {known}"
 
 
-class BadWeights(Mistake):
+class BadWeights(Mistake, code="E364"):
     """Weights of a mixture that do not fit its components."""
 
     problem: str
     found: str
     remedy: str
-    code: ClassVar = "E364"
     message: ClassVar = "{problem}"
     label: ClassVar = "{found}"
     help: ClassVar = "{remedy}"
 
 
-class BoundsOrder(Mistake):
+class BoundsOrder(Mistake, code="E365"):
     """A lower bound that is not below the upper one."""
 
     what: str
     lower: str
     upper: str
-    code: ClassVar = "E365"
     message: ClassVar = "nothing lies between the bounds of {what}: {lower} is not below {upper}"
     label: ClassVar = "lower = {lower}, upper = {upper}"
     help: ClassVar = "write the smaller number as `lower`"
 
 
-class OutsideConstraint(Mistake):
+class OutsideConstraint(Mistake, code="E366"):
     """An initial value that breaks the constraint of its parameter."""
 
     name: str
     rule: str
     found: str
     remedy: str
-    code: ClassVar = "E366"
     message: ClassVar = "the initial value of `{name}` {rule}"
     label: ClassVar = "{found}"
     help: ClassVar = "{remedy}"
 
 
-class PriorElsewhere(Mistake):
+class PriorElsewhere(Mistake, code="E367"):
     """A prior whose values are not those the parameter can have."""
 
     prior: str
@@ -242,32 +224,29 @@ class PriorElsewhere(Mistake):
     name: str
     constraint: str
     remedy: str
-    code: ClassVar = "E367"
     message: ClassVar = "`{prior}` describes {values}, but `{name}` is {constraint}"
     label: ClassVar = "cannot be the prior of `{name}`"
     help: ClassVar = "{remedy}"
 
 
-class BadMatrix(Mistake):
+class BadMatrix(Mistake, code="E368"):
     """A covariance or factor with the wrong indices."""
 
     argument: str
     output: str
     expected: str
     given: str
-    code: ClassVar = "E368"
     message: ClassVar = "`{argument}` of `MultivariateNormal` for `{output}` needs {expected}"
     label: ClassVar = "{given} here"
     help: ClassVar = "declare a second index, such as `index q in 1..3`, and the matrix as `const S[p, q] = ...`"
 
 
-class BadType(Mistake):
+class BadType(Mistake, code="E369"):
     """A type with bounds it cannot have, or without the axis it needs."""
 
     problem: str
     found: str
     remedy: str
-    code: ClassVar = "E369"
     message: ClassVar = "{problem}"
     label: ClassVar = "{found}"
     help: ClassVar = "{remedy}"

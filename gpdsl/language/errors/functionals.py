@@ -7,20 +7,19 @@ from typing import ClassVar
 from gpdsl.language.errors.base import Mistake
 
 
-class NotAPoint(Mistake):
+class NotAPoint(Mistake, code="E350"):
     """`f(a)` where `a` is not a declared input."""
 
     latent: str
     argument: str
     declared: str
     suggestion: str = ""
-    code: ClassVar = "E350"
     message: ClassVar = "`{latent}` can be taken at a declared input, and this is not one"
     label: ClassVar = "expected the name of an input shaped like `{argument}`"
     help: ClassVar = "declare the other point, `input {argument}2 : {declared}`, and write `{latent}({argument}2)`"
 
 
-class WrongShape(Mistake):
+class WrongShape(Mistake, code="E351"):
     """`f(a)` where `a` has other columns than the latent's own argument."""
 
     latent: str
@@ -28,13 +27,12 @@ class WrongShape(Mistake):
     shape: str
     argument: str
     wanted: str
-    code: ClassVar = "E351"
     message: ClassVar = "`{latent}` is a function of `{argument} : {wanted}`, but `{name}` is `{shape}`"
     label: ClassVar = "another shape than `{argument}`"
     help: ClassVar = "declare `input {name} : {wanted}`"
 
 
-class NotALatent(Mistake):
+class NotALatent(Mistake, code="E352"):
     """`D(y, x)` or `integral(y, a, b)` where `y` is not a latent."""
 
     what: str
@@ -42,37 +40,34 @@ class NotALatent(Mistake):
     does: str
     example: str
     remedy: str
-    code: ClassVar = "E352"
     message: ClassVar = "{does} a latent, and this is {what}"
     label: ClassVar = "expected a latent"
     help: ClassVar = "write `{example}` with the name of a latent{latents}; {remedy}"
 
 
-class NotADirection(Mistake):
+class NotADirection(Mistake, code="E353"):
     """`D(f, z)` where `f` is not a function of `z`."""
 
     latent: str
     arguments: str
     example: str
-    code: ClassVar = "E353"
     message: ClassVar = "`{latent}` can be differentiated along {arguments}, not along this"
     label: ClassVar = "not an argument of `{latent}` here"
     help: ClassVar = "write `{example}`"
 
 
-class WrongColumn(Mistake):
+class WrongColumn(Mistake, code="E354"):
     """`D(f, x)` for an input of several columns, `D(f, x[9])` for one of three."""
 
     name: str
     shape: str
     remedy: str
-    code: ClassVar = "E354"
     message: ClassVar = "a derivative is along one column, and `{name}` is `{shape}`"
     label: ClassVar = "which column?"
     help: ClassVar = "{remedy}"
 
 
-class TooRough(Mistake):
+class TooRough(Mistake, code="E355"):
     """The derivative of a process that has none."""
 
     latent: str
@@ -80,28 +75,25 @@ class TooRough(Mistake):
     line: int
     why: str
     remedy: str
-    code: ClassVar = "E355"
     message: ClassVar = "`{latent}` has no such derivative: {why}"
     label: ClassVar = "the kernel of `{latent}` is `{kernel}`, line {line}"
     help: ClassVar = "{remedy}"
 
 
-class LatentCycle(Mistake):
+class LatentCycle(Mistake, code="E356"):
     """Latents that are functions of each other."""
 
     name: str
     cycle: str
-    code: ClassVar = "E356"
     message: ClassVar = "latent `{name}` is a function of itself"
     label: ClassVar = "{cycle}"
     help: ClassVar = "start from an input: `latent f(x) ~ ...`, then `latent g(f) ~ ...`"
 
 
-class RowNotNormal(Mistake):
+class RowNotNormal(Mistake, code="E357"):
     """`row w ~ Gamma(1, 1)`."""
 
     name: str
-    code: ClassVar = "E357"
     message: ClassVar = "a row variable is Normal"
     label: ClassVar = "expected `Normal(mean, sd)`"
     help: ClassVar = (
@@ -110,48 +102,44 @@ class RowNotNormal(Mistake):
     )
 
 
-class InnerLayer(Mistake):
+class InnerLayer(Mistake, code="E358"):
     """`f(a)` or `D(f, x)` of a latent over other latents or row variables."""
 
     latent: str
     argument: str
     what: str
-    code: ClassVar = "E358"
     message: ClassVar = "`{latent}` is a function of `{argument}`, {what}, and known only at the row's own value of it"
     label: ClassVar = "not possible for this latent"
     help: ClassVar = "write `{latent}`; `f(a)` and `D(f, x)` are for latents over inputs"
 
 
-class TooManyReadings(Mistake):
+class TooManyReadings(Mistake, code="E359"):
     """More points and derivatives of one latent than can be held together."""
 
     latent: str
     limit: int
-    code: ClassVar = "E359"
     message: ClassVar = "`{latent}` is read in more than {limit} ways"
     label: ClassVar = "one more point or derivative"
     help: ClassVar = "put the points into rows of the data instead of columns, and observe `{latent}` once per row"
 
 
-class NotIntegrable(Mistake):
+class NotIntegrable(Mistake, code="E385"):
     """The integral of a latent whose covariances have none in closed form."""
 
     latent: str
     why: str
     remedy: str
-    code: ClassVar = "E385"
     message: ClassVar = "`{latent}` has no integral here: {why}"
     label: ClassVar = "expected a latent of one input, whose kernel has integrals in closed form"
     help: ClassVar = "{remedy}"
 
 
-class NotABound(Mistake):
+class NotABound(Mistake, code="E386"):
     """`integral(f, a, s)` where `s` is neither an input nor a number."""
 
     what: str
     latent: str
     suggestion: str = ""
-    code: ClassVar = "E386"
     message: ClassVar = "an integral is from one input or number to another, and this is {what}"
     label: ClassVar = "expected the name of an input of one column, or a number"
     help: ClassVar = "declare both ends, `input a : real` and `input b : real`, and write `integral({latent}, a, b)`"
@@ -160,45 +148,41 @@ class NotABound(Mistake):
 # E380 to E383: latents over points that are the same in every row, and the points themselves.
 
 
-class PointsWithoutIndex(Mistake):
+class PointsWithoutIndex(Mistake, code="E380"):
     """`latent f(node)` over a constant whose points no index numbers, or over several that do not go together."""
 
     latent: str
     name: str
     why: str
     remedy: str
-    code: ClassVar = "E380"
     message: ClassVar = "`{latent}` cannot be a field over `{name}`: {why}"
     label: ClassVar = "expected points along one index"
     help: ClassVar = "{remedy}"
 
 
-class FieldInRow(Mistake):
+class FieldInRow(Mistake, code="E381"):
     """A field where something with a value in the row is needed, or elsewhere than at its points."""
 
     name: str
     why: str
-    code: ClassVar = "E381"
     message: ClassVar = "`{name}` is a field, the same in every row: {why}"
     label: ClassVar = "not possible for a field"
     help: ClassVar = "a field is read whole, `{name}`, or at one of its points, `{name}[1]`"
 
 
-class NoColumnsOfPoints(Mistake):
+class NoColumnsOfPoints(Mistake, code="E382"):
     """`RBF(1, on = node[1])` for a field."""
 
     latent: str
-    code: ClassVar = "E382"
     message: ClassVar = "the kernel of a field sees all columns of its points"
     label: ClassVar = "`on` has nothing to select from in `{latent}`"
     help: ClassVar = "leave `on` out; a length-scale for each column, `param ell : positive[2]`, tells them apart"
 
 
-class BadLattice(Mistake):
+class BadLattice(Mistake, code="E383"):
     """`lattice(...)` that describes no grid."""
 
     why: str
-    code: ClassVar = "E383"
     message: ClassVar = "this is no grid of points: {why}"
     label: ClassVar = "expected `lattice(lower, upper, points)`"
     help: ClassVar = "write `lattice([0, 0], [4, 2], [21, 11])`, or `lattice(0, 10, 50)` along a line"
@@ -207,30 +191,28 @@ class BadLattice(Mistake):
 # E390 to E396: indices that are columns of the data, `input site : label[s]`, and what is read at their levels.
 
 
-class LabelNotNumber(Mistake):
+class LabelNotNumber(Mistake, code="E390"):
     """A column of levels where a number is needed."""
 
     name: str
     index: str
-    code: ClassVar = "E390"
     message: ClassVar = "`{name}` is a label: its levels are names, not numbers"
     label: ClassVar = "a label stands in brackets"
     help: ClassVar = "give each level its own value, `param a[{index}] : real`, and read that of the row: `a[{name}]`"
 
 
-class LevelNotSaid(Mistake):
+class LevelNotSaid(Mistake, code="E391"):
     """`a` or `a[2]` of something that each level of a column has its own of."""
 
     name: str
     index: str
     example: str
-    code: ClassVar = "E391"
     message: ClassVar = "each level of `{index}` has its own `{name}`, and the levels are known only with the data"
     label: ClassVar = "expected the column that says which"
     help: ClassVar = "write `{example}`"
 
 
-class NotALabel(Mistake):
+class NotALabel(Mistake, code="E392"):
     """`a[x]` where `x` is an input, but no column of the levels of this index."""
 
     name: str
@@ -238,31 +220,28 @@ class NotALabel(Mistake):
     what: str
     index: str
     remedy: str
-    code: ClassVar = "E392"
     message: ClassVar = "`{name}` is indexed by `{index}`, and `{given}` is {what}"
     label: ClassVar = "expected a label of `{index}`"
     help: ClassVar = "{remedy}"
 
 
-class LabelInKernel(Mistake):
+class LabelInKernel(Mistake, code="E393"):
     """A kernel that takes the numbers of levels for places on a line."""
 
     kernel: str
     name: str
     latent: str
-    code: ClassVar = "E393"
     message: ClassVar = "`{kernel}` sees `{name}`, a label: distances between its levels mean nothing"
     label: ClassVar = "sees the column `{name}`"
     help: ClassVar = "let it see other inputs only, `on = x`, and multiply it by `Same(on = {name})` or a `Coregion`"
 
 
-class KernelByLevel(Mistake):
+class KernelByLevel(Mistake, code="E394"):
     """`latent f[s](x) ~ GP(0, tau[s]^2 * RBF(1))` where `s` is a column of the data."""
 
     latent: str
     index: str
     column: str
-    code: ClassVar = "E394"
     message: ClassVar = "the kernel of `{latent}` is the same for every level of `{index}`"
     label: ClassVar = "differs by `{index}`"
     help: ClassVar = (
@@ -270,12 +249,11 @@ class KernelByLevel(Mistake):
     )
 
 
-class PriorOfLevels(Mistake):
+class PriorOfLevels(Mistake, code="E395"):
     """A prior with learnt parameters, of another form than Normal: its mode says nothing."""
 
     name: str
     given: str
-    code: ClassVar = "E395"
     message: ClassVar = "{given} learns a prior of levels that are estimated: the best spread is then none"
     label: ClassVar = "learnt here"
     help: ClassVar = (
@@ -283,11 +261,10 @@ class PriorOfLevels(Mistake):
     )
 
 
-class SeveralLabels(Mistake):
+class SeveralLabels(Mistake, code="E396"):
     """`input site[p] : label[s]`."""
 
     name: str
-    code: ClassVar = "E396"
     message: ClassVar = "an input of levels is one column"
     label: ClassVar = "has an axis"
     help: ClassVar = "declare one input for each column: `input {name}1 : label[s]`, `input {name}2 : label[s]`"
@@ -296,27 +273,25 @@ class SeveralLabels(Mistake):
 # E387 and E388: an index among the arguments of a latent, `latent f(x, d)`.
 
 
-class NotALevel(Mistake):
+class NotALevel(Mistake, code="E387"):
     """`latent f[d](x, d)`, or an index beside what it cannot stand beside."""
 
     name: str
     index: str
     why: str
     remedy: str
-    code: ClassVar = "E387"
     message: ClassVar = "the index `{index}` cannot be an argument of `{name}` here: {why}"
     label: ClassVar = "an index as an argument"
     help: ClassVar = "{remedy}"
 
 
-class TooManyLevels(Mistake):
+class TooManyLevels(Mistake, code="E388"):
     """`latent f(x, d)` with `index d in 1..1000`."""
 
     name: str
     index: str
     count: int
     most: int
-    code: ClassVar = "E388"
     message: ClassVar = (
         "`{name}` would be read {count} times in every row, at each value of its indices; {most} is the most"
     )
@@ -327,44 +302,40 @@ class TooManyLevels(Mistake):
 # E376 to E379: layers written as one latent along an index, `latent h[l > 1](h[l - 1]) ~ ...`.
 
 
-class LayersNotCounted(Mistake):
+class LayersNotCounted(Mistake, code="E376"):
     """`latent h[l > 1](...)` where nothing says how many layers there are."""
 
     name: str
     why: str
-    code: ClassVar = "E376"
     message: ClassVar = "the layers of `{name}` cannot be counted: {why}"
     label: ClassVar = "which layers?"
     help: ClassVar = "count them in one index, `index l in 1..3`, and write `latent {name}[l > 1]({name}[l - 1]) ~ ...`"
 
 
-class LayersMissing(Mistake):
+class LayersMissing(Mistake, code="E377"):
     """`latent h[l > 1](h[l - 1])` without `latent h[1](x)`."""
 
     name: str
     layer: int
-    code: ClassVar = "E377"
     message: ClassVar = "no statement says what `{name}[{layer}]` is a function of"
     label: ClassVar = "not every layer is declared"
     help: ClassVar = "add `latent {name}[{layer}](x) ~ GP(...)`, or widen a condition"
 
 
-class LayerNotNamed(Mistake):
+class LayerNotNamed(Mistake, code="E378"):
     """`y ~ Normal(h, s)` where `h` has layers."""
 
     name: str
     count: int
-    code: ClassVar = "E378"
     message: ClassVar = "`{name}` has {count} layers, and each is a latent of its own"
     label: ClassVar = "which of them?"
     help: ClassVar = "write one of them by its number, `{name}[{count}]`"
 
 
-class ArgumentElement(Mistake):
+class ArgumentElement(Mistake, code="E379"):
     """`latent f(g[1])` where `g` has no layers."""
 
     name: str
-    code: ClassVar = "E379"
     message: ClassVar = "an argument of a latent is all of `{name}`, not an element of it"
     label: ClassVar = "brackets after an argument"
     help: ClassVar = "write `{name}` alone; columns are chosen in the kernel, `on = {name}[1]`"

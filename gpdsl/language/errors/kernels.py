@@ -7,26 +7,24 @@ from typing import ClassVar
 from gpdsl.language.errors.base import Mistake
 
 
-class NotAnArgument(Mistake):
+class NotAnArgument(Mistake, code="E340"):
     """`on` reads something that the latent is not a function of."""
 
     name: str
     what: str
     latent: str
     arguments: str
-    code: ClassVar = "E340"
     message: ClassVar = "`on` reads `{name}`, which is not an argument of `{latent}`"
     label: ClassVar = "{what}; the arguments are {arguments}"
     help: ClassVar = "a kernel compares the arguments of its latent: select or transform those, or add `{name}` to them"
 
 
-class WrittenForOneColumn(Mistake):
+class WrittenForOneColumn(Mistake, code="E341"):
     """A formula in `a` and `b` as numbers, for an input of several columns."""
 
     kernel: str
     columns: str
     point: str
-    code: ClassVar = "E341"
     message: ClassVar = "the formula of `{kernel}` has one value per column, but a covariance is one number"
     label: ClassVar = "its input is {columns}"
     help: ClassVar = (
@@ -34,49 +32,45 @@ class WrittenForOneColumn(Mistake):
     )
 
 
-class NoInputsHere(Mistake):
+class NoInputsHere(Mistake, code="E342"):
     """`on` inside `Patch`."""
 
     kernel: str
-    code: ClassVar = "E342"
     message: ClassVar = "inside `{kernel}` a kernel sees patches of an image, not the inputs"
     label: ClassVar = "no inputs to select from"
     help: ClassVar = "leave `on` out here, or give it to `{kernel}` itself: it then says which columns hold the image"
 
 
-class OneColumnNeeded(Mistake):
+class OneColumnNeeded(Mistake, code="E343"):
     """`Coregion` and `ChangePoint` over several columns."""
 
     kernel: str
     columns: str
     example: str
-    code: ClassVar = "E343"
     message: ClassVar = "`{kernel}` looks at one column, but its input is {columns}"
     label: ClassVar = "which column?"
     help: ClassVar = "select it: `{example}`"
 
 
-class NotAPlainColumn(Mistake):
+class NotAPlainColumn(Mistake, code="E343"):
     """`Coregion` over a computed column."""
 
-    code: ClassVar = "E343"
     message: ClassVar = "`Coregion` numbers the levels of an input column, and this is computed from it"
     label: ClassVar = "expected an input such as `task`"
     help: ClassVar = "declare `input task : count`, with values from 1, and write `on = task`"
 
 
-class BadImage(Mistake):
+class BadImage(Mistake, code="E344"):
     """`image` and `patch` that are no sizes, or do not fit each other or the input."""
 
     why: str
     remedy: str
-    code: ClassVar = "E344"
     message: ClassVar = "{why}"
     label: ClassVar = "does not fit"
     help: ClassVar = "{remedy}"
 
 
-class ArrayNeeded(Mistake):
+class ArrayNeeded(Mistake, code="E345"):
     """A kernel parameter that is an array, given with other axes."""
 
     parameter: str
@@ -84,18 +78,16 @@ class ArrayNeeded(Mistake):
     expected: str
     given: str
     example: str
-    code: ClassVar = "E345"
     message: ClassVar = "`{parameter}` of `{kernel}` needs {expected}, and is {given}"
     label: ClassVar = "this is {given}"
     help: ClassVar = "for example `{example}`"
 
 
-class KernelPoints(Mistake):
+class KernelPoints(Mistake, code="E346"):
     """A kernel by formula in three points."""
 
     name: str
     given: int
-    code: ClassVar = "E346"
     message: ClassVar = "`{name}` is a formula in {given} points; a covariance has two, or their distance"
     label: ClassVar = "expected one or two names before `;`"
     help: ClassVar = (
@@ -104,47 +96,43 @@ class KernelPoints(Mistake):
     )
 
 
-class KernelLevels(Mistake):
+class KernelLevels(Mistake, code="E346"):
     """A kernel by formula with one name in brackets, or three."""
 
     name: str
     given: str
-    code: ClassVar = "E346"
     message: ClassVar = "`{name}` has {given} in brackets, and each of its two points one value of an index"
     label: ClassVar = "expected two names in brackets"
     help: ClassVar = "write `kernel {name}[d, e](a, b; ...)`: `w[d]` is then that of `a`, and `w[e]` that of `b`"
 
 
-class LevelNotSeen(Mistake):
+class LevelNotSeen(Mistake, code="E389"):
     """`smooth[d, e]` of a latent over no index, or over several."""
 
     kernel: str
     seen: str
     latent: str
     remedy: str
-    code: ClassVar = "E389"
     message: ClassVar = "`{kernel}` compares the values of one index, and sees {seen}"
     label: ClassVar = "in `{latent}`"
     help: ClassVar = "{remedy}"
 
 
-class RepeatedName(Mistake):
+class RepeatedName(Mistake, code="E346"):
     """`kernel k(a, a)`."""
 
     name: str
-    code: ClassVar = "E346"
     message: ClassVar = "`{name}` stands twice among the names of this kernel"
     label: ClassVar = "again"
     help: ClassVar = "give each point and parameter its own name"
 
 
-class VectorInDistance(Mistake):
+class VectorInDistance(Mistake, code="E347"):
     """One length-scale per column in a formula of the distance."""
 
     kernel: str
     parameter: str
     distance: str
-    code: ClassVar = "E347"
     message: ClassVar = (
         "`{parameter}` has one value per column, but `{kernel}` is a formula in one distance `{distance}`"
     )
@@ -154,24 +142,22 @@ class VectorInDistance(Mistake):
     )
 
 
-class MustBePositional(Mistake):
+class MustBePositional(Mistake, code="E348"):
     """`spiral(r = 2)`: a point of a kernel is no argument of its calls."""
 
     kernel: str
     name: str
     signature: str
-    code: ClassVar = "E348"
     message: ClassVar = "`{name}` is what `{kernel}` compares, and is not given in a call"
     label: ClassVar = "filled in with the inputs"
     help: ClassVar = "write `{signature}`; to compare other columns, write `on = ...`"
 
 
-class BadSlice(Mistake):
+class BadSlice(Mistake, code="E349"):
     """`x[3..1]`, `x[1..9]` of three columns."""
 
     why: str
     remedy: str
-    code: ClassVar = "E349"
     message: ClassVar = "{why}"
     label: ClassVar = "not a range of elements"
     help: ClassVar = "{remedy}"

@@ -7,14 +7,13 @@ from typing import ClassVar
 from gpdsl.language.errors.base import Mistake
 
 
-class UnknownName(Mistake):
+class UnknownName(Mistake, code="E201"):
     """A name the file does not declare."""
 
     name: str
     suggestion: str = ""
     first: str = "declare it"
     habit: str = ""
-    code: ClassVar = "E201"
     message: ClassVar = "unknown name `{name}`"
     label: ClassVar = "nothing of this name is declared in this file"
     help: ClassVar = (
@@ -23,108 +22,99 @@ class UnknownName(Mistake):
     )
 
 
-class DeclaredTwice(Mistake):
+class DeclaredTwice(Mistake, code="E202"):
     """A second declaration of a name."""
 
     name: str
     first_line: str
-    code: ClassVar = "E202"
     message: ClassVar = "`{name}` is declared twice"
     label: ClassVar = "first declared on line {first_line}"
     help: ClassVar = "rename or remove one of the two"
 
 
-class UsedBeforeDefined(Mistake):
+class UsedBeforeDefined(Mistake, code="E207"):
     """A `let` that uses a later one, or itself."""
 
     name: str
     line: int
-    code: ClassVar = "E207"
     message: ClassVar = "`{name}` is used before it is defined"
     label: ClassVar = "defined on line {line}"
     help: ClassVar = "a `let` uses quantities above it, so none can depend on itself: move `let {name} = ...` up"
 
 
-class NeverObserved(Mistake):
+class NeverObserved(Mistake, code="E208"):
     """An output without a `~`."""
 
     name: str
-    code: ClassVar = "E208"
     message: ClassVar = "output `{name}` is never observed"
     label: ClassVar = "declared here, but no line `{name} ~ ...` follows"
     help: ClassVar = "add an observation such as `{name} ~ Normal(f, sigma)`, or remove the output"
 
 
-class NothingObserved(Mistake):
+class NothingObserved(Mistake, code="E209"):
     """A model without observations."""
 
-    code: ClassVar = "E209"
     message: ClassVar = "the model observes nothing"
     label: ClassVar = "no line has a `~` that ties an output to the latents"
     help: ClassVar = "declare `output y : real` and add an observation such as `y ~ Normal(f, sigma)`"
 
 
-class ObservedTwice(Mistake):
+class ObservedTwice(Mistake, code="E210"):
     """Two observations of the same elements."""
 
     name: str
     first_line: int
-    code: ClassVar = "E210"
     message: ClassVar = "`{name}` is observed twice"
     label: ClassVar = "already observed on line {first_line}"
     help: ClassVar = "keep one of the two; several lines may observe different elements, `{name}[1] ~ ...`"
 
 
-class ShadowsBuiltin(Mistake):
+class ShadowsBuiltin(Mistake, code="E211"):
     """A declaration with the name of a function, kernel or distribution."""
 
     name: str
     what: str
-    code: ClassVar = "E211"
     message: ClassVar = "`{name}` is already the name of a {what}"
     label: ClassVar = "cannot be declared"
     help: ClassVar = "choose another name, such as `{name}_`"
 
 
-class NotAnIndex(Mistake):
+class NotAnIndex(Mistake, code="E212"):
     """A word in brackets of a declaration that is not an index."""
 
     name: str
     advice: str
     suggestion: str = ""
-    code: ClassVar = "E212"
     message: ClassVar = "`{name}` is not an index"
     label: ClassVar = "no `index {name}` is declared"
     help: ClassVar = "{advice}"
 
 
-class UnknownFunction(Mistake):
+class UnknownFunction(Mistake, code="E217"):
     """A call of something that cannot be called."""
 
     name: str
     example: str
     suggestion: str = ""
     habit: str = ""
-    code: ClassVar = "E217"
     message: ClassVar = "unknown function `{name}`"
     label: ClassVar = "neither a function of the language nor an external of this file"
     help: ClassVar = "if it is a program of yours, declare it: `external {example}`"
 
 
-class NotReadable(Mistake):
+class NotReadable(Mistake, code="E218"):
     """A name of the wrong sort for this place."""
 
     name: str
     what: str
     place: str
     advice: str
-    code: ClassVar = "E218"
     message: ClassVar = "`{name}` is {what} and cannot be used in {place}"
     label: ClassVar = "not possible here"
     help: ClassVar = "{advice}"
 
 
-class ArgumentNotInput(Mistake):
+class ArgumentNotInput(Mistake, code="E219"):
     """A latent over something that has no value in each row."""
 
     name: str
@@ -133,7 +123,6 @@ class ArgumentNotInput(Mistake):
         "a latent is a function of inputs, row variables or other latents: declare `input x : real` and write "
         "`latent f(x) ~ ...`"
     )
-    code: ClassVar = "E219"
     message: ClassVar = "the argument `{name}` of a latent is {what}, not an input"
     label: ClassVar = "expected the name of an input, or of a row variable or another latent"
     help: ClassVar = "{remedy}"
@@ -142,69 +131,63 @@ class ArgumentNotInput(Mistake):
 # E370 to E379: sums, products of matrices, slices and conditions that do not say what they range over.
 
 
-class NothingToReduce(Mistake):
+class NothingToReduce(Mistake, code="E370"):
     """`sum(sigma)` of one number."""
 
     operator: str
     why: str
     remedy: str
-    code: ClassVar = "E370"
     message: ClassVar = "`{operator}` has no axis to run over here"
     label: ClassVar = "{why}"
     help: ClassVar = "{remedy}"
 
 
-class SeveralToReduce(Mistake):
+class SeveralToReduce(Mistake, code="E371"):
     """`sum(w)` of a matrix."""
 
     operator: str
     axes: str
     remedy: str
-    code: ClassVar = "E371"
     message: ClassVar = "`{operator}` could run over {axes}"
     label: ClassVar = "more than one axis"
     help: ClassVar = "{remedy}"
 
 
-class NothingShared(Mistake):
+class NothingShared(Mistake, code="E372"):
     """`a @ b` of quantities without a common axis."""
 
     operator: str
     why: str
     axes: str
     remedy: str
-    code: ClassVar = "E372"
     message: ClassVar = "`{operator}` sums over an axis that both sides have, {why}"
     label: ClassVar = "{axes}"
     help: ClassVar = "{remedy}"
 
 
-class SeveralShared(Mistake):
+class SeveralShared(Mistake, code="E373"):
     """`a @ b` of quantities with several common axes."""
 
     operator: str
     axes: str
     remedy: str
-    code: ClassVar = "E373"
     message: ClassVar = "`{operator}` sums over one axis, but both sides have {axes}"
     label: ClassVar = "more than one common axis"
     help: ClassVar = "{remedy}"
 
 
-class LatentEquality(Mistake):
+class LatentEquality(Mistake, code="E374"):
     """`if f == 0`: an event of probability zero."""
 
     operator: str
-    code: ClassVar = "E374"
     message: ClassVar = "a latent is never exactly equal to anything"
     label: ClassVar = "`{operator}` holds with probability zero or one, whatever the data"
     help: ClassVar = "compare with `<` or `>`, or compare inputs and constants"
 
 
-class SliceNotHere(Mistake):
+class SliceNotHere(Mistake, code="E375"):
     """`a[1..3]` left of `=`."""
 
-    code: ClassVar = "E375"
     message: ClassVar = "a range of elements cannot stand here"
     label: ClassVar = "expected an index, a number or a condition"
     help: ClassVar = "write a condition, such as `a[p <= 3]`"
@@ -213,92 +196,84 @@ class SliceNotHere(Mistake):
 # E1xx: text that does not have the form of a statement.
 
 
-class UnknownStatement(Mistake):
+class UnknownStatement(Mistake, code="E101"):
     """The first word of a line is none of the statements."""
 
     word: str
     statements: str
     suggestion: str = ""
     habit: str = ""
-    code: ClassVar = "E101"
     message: ClassVar = "unknown statement `{word}`"
     label: ClassVar = "no statement starts with this word"
     help: ClassVar = "a line starts with one of {statements}, or is an observation such as `y ~ Normal(f, sigma)`"
 
 
-class Unexpected(Mistake):
+class Unexpected(Mistake, code="E102"):
     """A word or sign that cannot stand here."""
 
     found: str
     expected: str
     form: str
     habit: str = ""
-    code: ClassVar = "E102"
     message: ClassVar = "`{found}` cannot stand here"
     label: ClassVar = "expected {expected}"
     help: ClassVar = "the statement has the form `{form}`"
 
 
-class EndsEarly(Mistake):
+class EndsEarly(Mistake, code="E103"):
     """The statement stops in the middle."""
 
     expected: str
     form: str
     habit: str = ""
-    code: ClassVar = "E103"
     message: ClassVar = "the statement ends too early"
     label: ClassVar = "expected {expected}"
     help: ClassVar = "the statement has the form `{form}`; only an open bracket continues it on the next line"
 
 
-class StrangeCharacter(Mistake):
+class StrangeCharacter(Mistake, code="E104"):
     """A character with no meaning in the language."""
 
     character: str
     advice: str
-    code: ClassVar = "E104"
     message: ClassVar = "the character `{character}` has no meaning here"
     label: ClassVar = "not part of the language"
     help: ClassVar = "{advice}"
 
 
-class NeverClosed(Mistake):
+class NeverClosed(Mistake, code="E105"):
     """An opening bracket without its partner."""
 
     bracket: str
     partner: str
-    code: ClassVar = "E105"
     message: ClassVar = "this `{bracket}` is never closed"
     label: ClassVar = "opened here"
     help: ClassVar = "add the missing `{partner}`"
 
 
-class NeverOpened(Mistake):
+class NeverOpened(Mistake, code="E106"):
     """A closing bracket without its partner."""
 
     bracket: str
     advice: str
-    code: ClassVar = "E106"
     message: ClassVar = "this `{bracket}` closes nothing"
     label: ClassVar = "no bracket of this kind is open here"
     help: ClassVar = "{advice}"
 
 
-class TextNeverClosed(Mistake):
+class TextNeverClosed(Mistake, code="E107"):
     """A quotation mark without its partner on the same line."""
 
-    code: ClassVar = "E107"
     message: ClassVar = "this text has no closing quotation mark"
     label: ClassVar = "opened here"
     help: ClassVar = 'add the missing `"` on the same line'
 
 
-class MissingKeyword(Mistake):
+class MissingKeyword(Mistake, code="E108"):
     """`g = f + 1` without `let`."""
 
     name: str
     habit: str = ""
-    code: ClassVar = "E108"
     message: ClassVar = "`{name} = ...` does not say what `{name}` is"
     label: ClassVar = "a value needs a `let`, `const` or `param` before the name"
     help: ClassVar = (
@@ -307,31 +282,28 @@ class MissingKeyword(Mistake):
     )
 
 
-class ReservedWord(Mistake):
+class ReservedWord(Mistake, code="E109"):
     """A statement word used as a name."""
 
     name: str
-    code: ClassVar = "E109"
     message: ClassVar = "`{name}` starts a statement and cannot be a name"
     label: ClassVar = "reserved word"
     help: ClassVar = "choose another name, such as `{name}_`"
 
 
-class PowerSign(Mistake):
+class PowerSign(Mistake, code="E110"):
     """`**` for a power."""
 
-    code: ClassVar = "E110"
     message: ClassVar = "a power is written `^`, not `**`"
     label: ClassVar = "write `^` here"
     help: ClassVar = "for example `sigma^2`"
 
 
-class MissingTilde(Mistake):
+class MissingTilde(Mistake, code="E111"):
     """`y Normal(f, s)` or `y = Normal(f, s)`."""
 
     name: str
     distribution: str
-    code: ClassVar = "E111"
     message: ClassVar = "an observation is written with `~`"
     label: ClassVar = "expected `~` after `{name}`"
     help: ClassVar = "write `{name} ~ {distribution}(...)`"
