@@ -127,8 +127,8 @@ class Worded:
         return self.filled(self.message)
 
     def help_text(self) -> str:
-        """What to do; may be empty."""
-        return self.filled(self.help)
+        """What to do: the template of the class, or its field `remedy`; may be empty."""
+        return self.filled(self.help) or getattr(self, "remedy", "")
 
 
 # What a saved fit says is looked through by those who know what it must be.

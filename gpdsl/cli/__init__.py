@@ -12,32 +12,32 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
 
 from gpdsl.cli.console import plain_warnings, print_error
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import exit_code, loading, watching
 
 COMMANDS = {
-    "check": "report every mistake in model files",
-    "completion": "print a script that completes command lines in your shell",
-    "explain": "print how a model would be fitted to data, and why",
-    "fit": "fit a model to data",
-    "fmt": "lay model files out in the canonical way",
-    "graph": "draw a model as a graph with plates",
-    "info": "list what a model declares and what it wants of its data",
-    "latex": "print a model as LaTeX equations",
-    "lsp": "serve an editor: mistakes as you type, hover, completion, rename, format",
-    "new": "start a model of your own, from one of the zoo or from your data",
-    "plot": "draw a saved fit as a picture",
-    "predict": "predict rows of data with a saved fit",
-    "report": "write a web page about a saved fit",
-    "sbc": "calibrate: whether intervals hold what they say",
-    "serve": "offer a saved fit as an UM-Bridge server",
-    "simulate": "draw data from a model's own prior",
-    "zoo": "list, print or copy the models shipped with gpdsl",
+    "check": ("texts", "report every mistake in model files"),
+    "completion": ("completion", "print a script that completes command lines in your shell"),
+    "explain": ("fits", "print how a model would be fitted to data, and why"),
+    "fit": ("fits", "fit a model to data"),
+    "fmt": ("texts", "lay model files out in the canonical way"),
+    "graph": ("shown", "draw a model as a graph with plates"),
+    "info": ("shown", "list what a model declares and what it wants of its data"),
+    "latex": ("shown", "print a model as LaTeX equations"),
+    "lsp": ("texts", "serve an editor: mistakes as you type, hover, completion, rename, format"),
+    "new": ("new", "start a model of your own, from one of the zoo or from your data"),
+    "plot": ("saved", "draw a saved fit as a picture"),
+    "predict": ("saved", "predict rows of data with a saved fit"),
+    "report": ("saved", "write a web page about a saved fit"),
+    "sbc": ("fits", "calibrate: whether intervals hold what they say"),
+    "serve": ("saved", "offer a saved fit as an UM-Bridge server"),
+    "simulate": ("fits", "draw data from a model's own prior"),
+    "zoo": ("new", "list, print or copy the models shipped with gpdsl"),
 }
-"""What every command is for. Its module is loaded where it is asked for."""
+"""The module of every command, and what it is for. It is loaded where it is asked for: `add_NAME` takes a parser, and
+`run_NAME` the arguments; its first sentence is that of the help."""
 
 DONE, MISTAKE = 0, 1
 READ, WRITTEN = ("model", "fit", "data", "inputs"), ("out", "truth", "plot")
@@ -106,15 +106,16 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, purpose in COMMANDS.items():
+    for name, (file, purpose) in COMMANDS.items():
         if only not in (None, name):
             commands.add_parser(name, help=purpose)
             continue
-        module = _module(name)
-        sentence = (module.__doc__ or "").split("\n")[0]
+        module = import_module(f"gpdsl.cli.{file}")
+        run = getattr(module, f"run_{name}")
+        sentence = (run.__doc__ or "").split("\n")[0]
         command = commands.add_parser(name, help=purpose, description=sentence, allow_abbrev=False)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run, parser=command)
+        getattr(module, f"add_{name}")(command)
+        command.set_defaults(run=run, parser=command)
     return parser
 
 
@@ -137,10 +138,6 @@ def _near(asked: str, known: Sequence[str]) -> str:
     if f"--{option}" in known:
         return f"--{option}"
     return f"--set {option}=..." if option in OPTIONS and "--set" in known else closest(asked, known)
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(f"gpdsl.cli.{name}")
 
 
 def _version() -> str:

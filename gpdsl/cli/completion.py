@@ -217,15 +217,18 @@ EXAMPLES = """put it where your shell looks:
   fish:  gpdsl completion fish > ~/.config/fish/completions/gpdsl.fish"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_completion(parser: argparse.ArgumentParser) -> None:
     """The shell."""
     parser.add_argument("shell", choices=tuple(WRITERS), help="the shell that reads it")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the script."""
+def run_completion(arguments: argparse.Namespace) -> int:
+    """`gpdsl completion`: a script that lets a shell complete commands, options and their values.
+
+    Print the script.
+    """
     from gpdsl.cli import make_parser
 
     print(WRITERS[arguments.shell](tuple(commands(make_parser()))), end="")

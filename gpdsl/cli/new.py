@@ -1,4 +1,4 @@
-"""`gpdsl new`: start a model from one of the zoo, or from what the columns of a data file look like."""
+"""Models to start from: `gpdsl zoo` shows those there are, `new` writes one of your own."""
 
 from __future__ import annotations
 
@@ -9,15 +9,61 @@ import shlex
 from pathlib import Path
 
 from gpdsl.cli.options import check_writable
-from gpdsl.cli.zoo import print_zoo
 from gpdsl.errors import GpdslError
 from gpdsl.replacing import replacing
+
+# --- zoo -------------------------------------------------------------------------------------------------------------
+
+
+def add_zoo(parser: argparse.ArgumentParser) -> None:
+    """The model, and where to copy it."""
+    parser.add_argument("name", metavar="ZOO_MODEL", nargs="?", help="print this model")
+    parser.add_argument("--out", metavar="FILE.gpm", help="write the model to a file that does not exist yet")
+
+
+def run_zoo(arguments: argparse.Namespace) -> int:
+    """`gpdsl zoo`: list the models shipped with the package, print one, or copy it to a file.
+
+    List or show.
+    """
+    import gpdsl
+
+    if arguments.name is None:
+        print_zoo()
+        return 0
+    text = gpdsl.zoo_text(arguments.name)
+    if arguments.out is None:
+        print(text, end="")
+        return 0
+    check_writable("--out", arguments.out)
+    try:
+        # "x": a model the user has edited is never overwritten.
+        with Path(arguments.out).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as problem:
+        raise GpdslError(f"--out {arguments.out}: {problem.strerror}") from problem
+    print(f"written to {arguments.out}")
+    return 0
+
+
+def print_zoo() -> None:
+    """The models with their titles."""
+    import gpdsl
+
+    names = gpdsl.zoo_names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        print(f"{name:<{width}}  {gpdsl.zoo(name).title}")
+
+
+# --- new -------------------------------------------------------------------------------------------------------------
+
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _MODEL = re.compile(r"^(\s*model\s+)([^\W\d]\w*)", re.MULTILINE)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_new(parser: argparse.ArgumentParser) -> None:
     """The new model's name, what it starts from, and where it goes."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of the new model, or its file NAME.gpm")
     parser.add_argument("--from", metavar="ZOO_MODEL", dest="start", help="model of the zoo to start from")
@@ -26,8 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE.gpm", help="file to write (NAME.gpm), which must not exist yet")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """List the models there are, or write one under its new name."""
+def run_new(arguments: argparse.Namespace) -> int:
+    """`gpdsl new`: start a model from one of the zoo, or from what the columns of a data file look like.
+
+    List the models there are, or write one under its new name.
+    """
     if arguments.output is not None and arguments.data is None:
         raise GpdslError("--output names a column of the data: name their file with --data")
     if arguments.start is not None and arguments.data is not None:

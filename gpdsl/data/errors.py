@@ -12,14 +12,28 @@ MAX_SHOWN = 10
 class DataMistake(Worded):
     """One mistake. Subclasses give the code and the templates.
 
-    A field `row` counts from 1; a field `suggestion`, when not empty, replaces the help by "did you mean ...?".
+    A field `row` counts from 1, a field `remedy` is the help of a class without a template, and a field `suggestion`,
+    when not empty, replaces it by "did you mean ...?".
     """
 
     suggested_help: ClassVar[str] = ""
 
     def help_text(self) -> str:
         """What to do; may be empty."""
-        return self.filled(self.suggested_help if getattr(self, "suggestion", "") else self.help)
+        return self.filled(self.suggested_help) if getattr(self, "suggestion", "") else super().help_text()
+
+
+class ColumnMistake(DataMistake):
+    """One in a column."""
+
+    column: str
+
+
+class CellMistake(ColumnMistake):
+    """One in a value of a column; `row` counts from 1."""
+
+    row: int
+    value: str
 
 
 class DataError(GpdslError):
@@ -71,12 +85,9 @@ class TooManyInducing(DataMistake, code="D140"):
     help: ClassVar = "ask for at most `{option} = {rows}`, or leave `{option}` out to use every row"
 
 
-class OutsideFeatures(DataMistake, code="D141"):
+class OutsideFeatures(CellMistake, code="D141"):
     """A row where inducing features say nothing."""
 
-    column: str
-    row: int
-    value: str
     low: str
     high: str
     features: str
@@ -206,12 +217,9 @@ EITHER = (
 )
 
 
-class TextInColumn(DataMistake, code="D110"):
+class TextInColumn(CellMistake, code="D110"):
     """Text where a number belongs; `suggestion` is the number that it may be, and `how` files with such are read."""
 
-    column: str
-    row: int
-    value: str
     suggestion: str = ""
     how: str = DECIMALS
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not a number"
@@ -219,60 +227,44 @@ class TextInColumn(DataMistake, code="D110"):
     suggested_help: ClassVar = "write `{suggestion}`; {how}"
 
 
-class NotFinite(DataMistake, code="D111"):
+class NotFinite(CellMistake, code="D111"):
     """A missing or infinite value where one is needed."""
 
-    column: str
-    row: int
-    value: str
     message: ClassVar = "column `{column}`, row {row}: the input is {value}"
     help: ClassVar = "inputs must be known: fill the value in, or drop the row; only outputs may be missing"
 
 
-class InfiniteOutput(DataMistake, code="D112"):
+class InfiniteOutput(CellMistake, code="D112"):
     """An infinite observation."""
 
-    column: str
-    row: int
-    value: str
     message: ClassVar = "column `{column}`, row {row}: the output is {value}"
     help: ClassVar = "leave the value empty when it was not observed"
 
 
-class NotACount(DataMistake, code="D113"):
+class NotACount(CellMistake, code="D113"):
     """A negative or fractional count."""
 
-    column: str
-    row: int
-    value: str
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not a count, expected 0, 1, 2, ..."
     help: ClassVar = "correct the value, or declare the quantity `real`"
 
 
-class NotPositive(DataMistake, code="D114"):
+class NotPositive(CellMistake, code="D114"):
     """Zero or less where a positive number belongs."""
 
-    column: str
-    row: int
-    value: str
     message: ClassVar = "column `{column}`, row {row}: `{value}` is not positive"
     help: ClassVar = "correct the value, or declare the quantity `real`"
 
 
-class NotAProportion(DataMistake, code="D160"):
+class NotAProportion(CellMistake, code="D160"):
     """Zero, one or beyond where a number strictly between belongs."""
 
-    column: str
-    row: int
-    value: str
     message: ClassVar = "column `{column}`, row {row}: `{value}` does not lie strictly between 0 and 1"
     help: ClassVar = "move 0 and 1 inside, such as to 0.001 and 0.999, or declare the quantity `real`"
 
 
-class OrderUnknown(DataMistake, code="D161"):
+class OrderUnknown(ColumnMistake, code="D161"):
     """Levels of an ordinal output written as text, whose order nothing says."""
 
-    column: str
     index: str
     levels: str
     message: ClassVar = "column `{column}` holds the levels {levels}, and nothing says in which order they stand"
@@ -282,19 +274,17 @@ class OrderUnknown(DataMistake, code="D161"):
     )
 
 
-class NotBinary(DataMistake, code="D115"):
+class NotBinary(ColumnMistake, code="D115"):
     """A column that is not two-valued."""
 
-    column: str
     values: str
     message: ClassVar = "column `{column}` is declared binary, but holds {values}"
     help: ClassVar = "expected 0 and 1, -1 and 1, true and false, or two words; for more values declare `label[c]`"
 
 
-class OtherWord(DataMistake, code="D166"):
+class OtherWord(ColumnMistake, code="D166"):
     """A word that a binary output of two words did not have when it was fitted."""
 
-    column: str
     value: str
     words: str
     message: ClassVar = "column `{column}` holds `{value}`, where the fit knows {words}"
@@ -310,10 +300,9 @@ class DifferentWords(DataMistake, code="D167"):
     help: ClassVar = "all elements share one coding: write 0 and 1, or the same two words, in every column"
 
 
-class CannotStandardise(DataMistake, code="D119"):
+class CannotStandardise(ColumnMistake, code="D119"):
     """A column without any spread."""
 
-    column: str
     value: str
     message: ClassVar = "column `{column}` is {value} in every row and cannot be standardised"
     help: ClassVar = "drop the column, which says nothing about the rows, or leave its quantity out: standardise=[...]"

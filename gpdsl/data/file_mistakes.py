@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.data.errors import DataMistake
+from gpdsl.data.errors import CellMistake, ColumnMistake, DataMistake
 
 
 class Unreadable(DataMistake, code="D120"):
     """A file that is absent, locked, or not text."""
 
     reason: str
-    advice: str = "check the path and the contents"
+    remedy: str = "check the path and the contents"
     message: ClassVar = "the file cannot be read: {reason}"
-    help: ClassVar = "{advice}"
 
 
 NOT_UTF8 = "it is not UTF-8 text"
@@ -36,10 +35,9 @@ class UnknownFormat(DataMistake, code="D121"):
     help: ClassVar = "use .csv, .tsv, .parquet or .npz"
 
 
-class DuplicateColumn(DataMistake, code="D122"):
+class DuplicateColumn(ColumnMistake, code="D122"):
     """Two columns with one name."""
 
-    column: str
     first: int
     second: int
     message: ClassVar = "columns {first} and {second} are both called `{column}`"
@@ -95,23 +93,17 @@ class BeyondMemory(DataMistake, code="D126"):
     )
 
 
-class OutOfScale(DataMistake, code="D129"):
+class OutOfScale(CellMistake, code="D129"):
     """Values of which no variance can be computed."""
 
-    column: str
-    row: int
-    value: str
     unit: str
     message: ClassVar = "column `{column}`, row {row}: the output is {value}, whose variance float64 cannot multiply"
     help: ClassVar = "state it in other units: values nearer to 1, as the column divided by {unit}"
 
 
-class TooManyDigits(DataMistake, code="D127"):
+class TooManyDigits(CellMistake, code="D127"):
     """A number, or a label that is one, which a float does not hold."""
 
-    column: str
-    row: int
-    value: str
     message: ClassVar = "column `{column}`, row {row}: `{value}` is beyond what the 64 bits of a number hold"
     help: ClassVar = "numbers reach 1.8e308, and whole ones are exact up to 2^53: rescale it, or give labels as text"
 
@@ -137,25 +129,20 @@ class NotATable(DataMistake, code="D130"):
     )
 
 
-class NotAColumn(DataMistake, code="D131"):
+class NotAColumn(ColumnMistake, code="D131"):
     """An entry that is no array of numbers or text."""
 
-    column: str
     reason: str
-    advice: str = "give it one number or one text per row"
+    remedy: str = "give it one number or one text per row"
     message: ClassVar = "`{column}` is no column of numbers or text: {reason}"
-    help: ClassVar = "{advice}"
 
 
 # Mistakes about labels: D115 to D117 and D149.
 
 
-class LabelOutside(DataMistake, code="D116"):
+class LabelOutside(CellMistake, code="D116"):
     """A label that is none of the declared levels."""
 
-    column: str
-    row: int
-    value: str
     index: str
     levels: str
     instead: str = ""
@@ -163,37 +150,29 @@ class LabelOutside(DataMistake, code="D116"):
     help: ClassVar = "the levels are {levels}{instead}"
 
 
-class UnknownLevel(DataMistake, code="D149"):
+class UnknownLevel(CellMistake, code="D149"):
     """A level that the rows of a fit did not have, where only those have a value."""
 
-    column: str
-    row: int
-    value: str
     index: str
     needs: str
     remedy: str
     message: ClassVar = (
         "column `{column}`, row {row}: the fit has seen no `{value}`, and `{needs}` has one value per level"
     )
-    help: ClassVar = "{remedy}"
 
 
-class TooManyLevels(DataMistake, code="D117"):
+class TooManyLevels(ColumnMistake, code="D117"):
     """A label column with so many values that it is hardly one."""
 
-    column: str
     found: int
     limit: int
     message: ClassVar = "column `{column}` is declared a label, but has {found} different values (at most {limit})"
     help: ClassVar = "declare the output `real` or `count`, or group the labels"
 
 
-class LevelOutside(DataMistake, code="D145"):
+class LevelOutside(CellMistake, code="D145"):
     """A number that is no level of a `Coregion` kernel."""
 
-    column: str
-    row: int
-    value: str
     latent: str
     size: int
     message: ClassVar = "column `{column}`, row {row}: {value} is no level of the `Coregion` of `{latent}`"
@@ -203,12 +182,9 @@ class LevelOutside(DataMistake, code="D145"):
 # D146 to D148: what can be wrong with times.
 
 
-class TimeInColumn(DataMistake, code="D146"):
+class TimeInColumn(CellMistake, code="D146"):
     """A date or a time where a number belongs."""
 
-    column: str
-    row: int
-    value: str
     message: ClassVar = "column `{column}`, row {row}: `{value}` is a date or a time, not a number"
     help: ClassVar = (
         "declare an input `time` to count days since the first, as in `input t : time`, "
@@ -216,12 +192,9 @@ class TimeInColumn(DataMistake, code="D146"):
     )
 
 
-class NotATime(DataMistake, code="D147"):
+class NotATime(CellMistake, code="D147"):
     """A number, or other text, where a date or a time belongs."""
 
-    column: str
-    row: int
-    value: str
     suggestion: str = ""
     message: ClassVar = "column `{column}`, row {row}: `{value}` is no date or time"
     help: ClassVar = (
@@ -235,10 +208,9 @@ class NotATime(DataMistake, code="D147"):
     )
 
 
-class ZonesDiffer(DataMistake, code="D148"):
+class ZonesDiffer(ColumnMistake, code="D148"):
     """Times of which some have a zone and others have none."""
 
-    column: str
     row: int
     found: str
     others: str

@@ -16,8 +16,7 @@ import numpy as np
 
 from gpdsl.errors import plural, quoted
 from gpdsl.forward import work as jobs
-from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.mistakes import MissingExtra, UnknownExecutor
+from gpdsl.forward.errors import ForwardModelError, MissingExtra, UnknownExecutor
 from gpdsl.forward.processes import Processes
 from gpdsl.forward.threads import Futures, Threads, Window, gone
 

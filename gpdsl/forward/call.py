@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gpdsl.forward import errors
-from gpdsl.forward.mistakes import AllFailed, BadCache, Gone, TimedOut, WorkerDied
+from gpdsl.forward.errors import AllFailed, BadCache, Gone, TimedOut, WorkerDied
 from gpdsl.forward.registry import ForwardModel
 from gpdsl.forward.work import Answer, Fault, Job, take
 

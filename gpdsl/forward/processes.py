@@ -24,8 +24,7 @@ import numpy as np
 
 from gpdsl.errors import plural
 from gpdsl.forward import work as jobs
-from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.mistakes import CannotTravel, NoWorkers
+from gpdsl.forward.errors import CannotTravel, ForwardModelError, NoWorkers
 
 # One worker process as its parent sees it: how it starts, what it has been given, and how it ends.
 

@@ -14,7 +14,7 @@ from gpdsl.errors import plural
 from gpdsl.forward import errors
 from gpdsl.forward.accounting import Accounting
 from gpdsl.forward.backends import Here, backend_of
-from gpdsl.forward.mistakes import BadTimeout
+from gpdsl.forward.errors import BadTimeout
 from gpdsl.forward.work import Backend, Job
 from gpdsl.language.calls import answering
 

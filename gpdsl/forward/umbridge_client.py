@@ -17,8 +17,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from gpdsl.errors import GpdslWarning, described, quoted
-from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.mistakes import BadServer, WrongSizes
+from gpdsl.forward.errors import BadServer, ForwardModelError, WrongSizes
 from gpdsl.forward.registry import EITHER, ForwardModel, How, _checked
 from gpdsl.forward.session import MOST_NUMBERS, SHOWN, NoConnection, Server, ServerError, Servers, check_address
 from gpdsl.forward.threads import Threads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named, OfLatent
 from gpdsl.language.warnings.cautions import Caution
 
 
@@ -28,10 +28,9 @@ class TooDeep(Mistake, code="E502"):
     help: ClassVar = "shorten the index, or compute it in an `external` function"
 
 
-class InnerElsewhere(Mistake, code="E547"):
+class InnerElsewhere(OfLatent, code="E547"):
     """`D(h, x)`, `integral(h, x, b)` or `h(a)` of a latent that is an argument of another one."""
 
-    latent: str
     others: str
     message: ClassVar = "`{latent}` is an argument of {others}, and is fitted at the row's own inputs only"
     label: ClassVar = "more than its value there"
@@ -100,10 +99,9 @@ class NoSlope(Mistake, code="E562"):
     help: ClassVar = "write a number or constant there, or declare a parameter `fixed`"
 
 
-class LatentCovariance(Mistake, code="E563"):
+class LatentCovariance(Named, code="E563"):
     """A covariance matrix of outputs that depends on a latent."""
 
-    name: str
     message: ClassVar = "the covariance of `MultivariateNormal` must not depend on `{name}`"
     label: ClassVar = "reads `{name}`, whose values are not known"
     help: ClassVar = "let the mean carry the latents: `y[p] ~ Normal(sum(k, W[p, k] * g[k]), s)` mixes outputs too"

@@ -10,7 +10,7 @@ from typing import ClassVar
 import sympy as sp
 from sympy.printing.str import StrPrinter
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, OfKernel, OfLatent
 from gpdsl.symbolic import conditions as c, functions as f
 from gpdsl.symbolic.conditions import settled
 
@@ -172,10 +172,9 @@ class _Printer(StrPrinter):
 # E540 to E546 and W640: kernels that prove wrong once their formula or their number of columns is known.
 
 
-class Asymmetric(Mistake, code="E540"):
+class Asymmetric(OfKernel, code="E540"):
     """A formula that changes when its points change places."""
 
-    kernel: str
     points: str
     swapped: str
     difference: str
@@ -185,10 +184,9 @@ class Asymmetric(Mistake, code="E540"):
     help: ClassVar = "a covariance of two points is the same in either order; use {forms}"
 
 
-class NoVariance(Mistake, code="E541"):
+class NoVariance(OfKernel, code="E541"):
     """A formula with no finite value on the diagonal."""
 
-    kernel: str
     where: str
     message: ClassVar = "`{kernel}` has no finite value {where}, and so no variance"
     label: ClassVar = "infinite or undefined {where}"
@@ -197,10 +195,9 @@ class NoVariance(Mistake, code="E541"):
     )
 
 
-class NegativeVariance(Mistake, code="E542"):
+class NegativeVariance(OfKernel, code="E542"):
     """A formula whose diagonal is negative."""
 
-    kernel: str
     variance: str
     message: ClassVar = "the variance of `{kernel}` is negative: {variance}"
     label: ClassVar = "negative where its two points are the same"
@@ -219,20 +216,18 @@ class ImageSize(Mistake, code="E543"):
     pixels: int = 0
 
 
-class NoRealValue(Mistake, code="E544"):
+class NoRealValue(OfKernel, code="E544"):
     """A formula that is not a real number at ordinary points."""
 
-    kernel: str
     where: str
     message: ClassVar = "`{kernel}` is not a real number {where}"
     label: ClassVar = "outside the domain of a function it uses"
     help: ClassVar = "a covariance is a finite number for any two points: check square roots, logs and divisions"
 
 
-class RoughFormula(Mistake, code="E545"):
+class RoughFormula(OfLatent, code="E545"):
     """A derivative of a latent whose kernel by formula has too few."""
 
-    latent: str
     kernel: str
     times: str
     message: ClassVar = "`{latent}` has no such derivative: a process with the kernel `{kernel}` is {times}"
@@ -240,22 +235,19 @@ class RoughFormula(Mistake, code="E545"):
     help: ClassVar = "read fewer derivatives, or use a smoother kernel, such as `RBF` or `Matern52`"
 
 
-class NoFeatures(Mistake, code="E546"):
+class NoFeatures(OfLatent, code="E546"):
     """Inducing features that a kernel does not have."""
 
-    latent: str
     features: str
     why: str
     remedy: str = "ask for other features, such as `points(50)`, or use a kernel that has them"
     message: ClassVar = "`{latent}` has no inducing features of the family `{features}`"
     label: ClassVar = "{why}"
-    help: ClassVar = "{remedy}"
 
 
-class NotPositiveDefinite(Mistake, code="W640"):
+class NotPositiveDefinite(OfKernel, code="W640"):
     """A formula with a negative eigenvalue at some points, or a negative spectral density."""
 
-    kernel: str
     finding: str
     advice: str
     severity: ClassVar[str] = "warning"

@@ -16,8 +16,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
-from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.mistakes import BadTimeout
+from gpdsl.forward.errors import BadTimeout, ForwardModelError
 from gpdsl.results.pictures.style import canvas, save
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from gpdsl.cli.predict import write_table
+from gpdsl.cli.saved import write_table
 from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.results.table import default_names, table_of

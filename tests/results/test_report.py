@@ -18,7 +18,7 @@ import pytest
 
 import gpdsl
 from gpdsl.cli import main
-from gpdsl.cli.plot import KINDS
+from gpdsl.cli.saved import KINDS
 from gpdsl.results.pictures.plot import KINDS as PICTURES
 from gpdsl.results.report import _parameters, _spread, advice, report
 from tests.inference.problems import unlearnt

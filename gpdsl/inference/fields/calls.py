@@ -15,8 +15,7 @@ from jaxtyping import Array, Float, Int
 from scipy.linalg import cho_factor, cho_solve
 
 from gpdsl.forward import evaluate, stopping_fit
-from gpdsl.forward.errors import ForwardModelError
-from gpdsl.forward.mistakes import EverythingFailed
+from gpdsl.forward.errors import EverythingFailed, ForwardModelError
 from gpdsl.forward.registry import per_field
 from gpdsl.program.cache import jit
 from gpdsl.program.program import Program

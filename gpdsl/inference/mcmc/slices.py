@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
 from gpdsl.forward.accounting import Stopped
-from gpdsl.forward.mistakes import EverythingFailed
+from gpdsl.forward.errors import EverythingFailed
 from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.log_joint import Learnt, LogJoint, together
 from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at, log_prior

@@ -17,8 +17,7 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModel, ForwardModelError, Policy, evaluate
-from gpdsl.forward.errors import describe_row
-from gpdsl.forward.mistakes import WrongGradient
+from gpdsl.forward.errors import WrongGradient, describe_row
 from gpdsl.inference.opaque.surrogate import (
     Values,
     arguments_of,

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.forward import ForwardModel, ForwardModelError, call, evaluate, stand_ins, stopping_fit
-from gpdsl.forward.mistakes import EverythingFailed
+from gpdsl.forward.errors import EverythingFailed
 from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table
 from gpdsl.program.program import Program

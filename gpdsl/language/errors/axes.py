@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named
 
 
-class WrongIndex(Mistake, code="E203"):
+class WrongIndex(Named, code="E203"):
     """`depth0[p]` for something indexed by `layer`."""
 
-    name: str
     declared: str
     used: str
     used_place: str
     remedy: str
     message: ClassVar = "axis mismatch: `{name}` is indexed by `{declared}`, not `{used}`"
     label: ClassVar = "{used_place}"
-    help: ClassVar = "{remedy}"
 
 
 class AxisNotOnLeft(Mistake, code="E203"):
@@ -29,7 +27,6 @@ class AxisNotOnLeft(Mistake, code="E203"):
     remedy: str
     message: ClassVar = "axis mismatch: {what} varies along `{axis}`, {left} does not"
     label: ClassVar = "has the axis `{axis}`"
-    help: ClassVar = "{remedy}"
 
 
 class AxesDiffer(Mistake, code="E203"):
@@ -88,22 +85,19 @@ class IndexNotBound(Mistake, code="E203"):
     remedy: str
     message: ClassVar = "axis mismatch: the index `{index}` is not on the left side"
     label: ClassVar = "{place}"
-    help: ClassVar = "{remedy}"
 
 
-class WholeNeeded(Mistake, code="E203"):
+class WholeNeeded(Named, code="E203"):
     """`travel_time(depth[layer])`: an external is called once, with everything."""
 
-    name: str
     message: ClassVar = "axis mismatch: an external takes all of `{name}` at once, not one element at a time"
     label: ClassVar = "no index has a value inside this call"
     help: ClassVar = "write `{name}` without subscripts"
 
 
-class SubscriptCount(Mistake, code="E204"):
+class SubscriptCount(Named, code="E204"):
     """Too many or too few subscripts."""
 
-    name: str
     expected: str
     given: int
     habit: str = ""
@@ -112,16 +106,14 @@ class SubscriptCount(Mistake, code="E204"):
     help: ClassVar = "write one subscript per axis, or none for all elements"
 
 
-class SubscriptOutOfRange(Mistake, code="E205"):
+class SubscriptOutOfRange(Named, code="E205"):
     """`f[5]` of four, or `a[p-1]` at p = 1."""
 
-    name: str
     element: str
     why: str
     remedy: str
     message: ClassVar = "`{element}` is outside `{name}`: {why}"
     label: ClassVar = "out of range"
-    help: ClassVar = "{remedy}"
 
 
 class BadSubscript(Mistake, code="E206"):
@@ -132,10 +124,9 @@ class BadSubscript(Mistake, code="E206"):
     help: ClassVar = "for example `a[p]`, `a[2]`, `a[p - 1]`; conditions such as `a[p > 1]` only left of `=` in a `let`"
 
 
-class AmbiguousAxis(Mistake, code="E220"):
+class AmbiguousAxis(Named, code="E220"):
     """Two axes of one quantity that cannot be told apart."""
 
-    name: str
     axis: str
     size: str
     message: ClassVar = "`{name}` has two axes that cannot be told apart: `{axis}`"
@@ -143,30 +134,27 @@ class AmbiguousAxis(Mistake, code="E220"):
     help: ClassVar = "declare an index for each, `index p in 1..{size}` and `index q in 1..{size}`, and use their names"
 
 
-class CasesOverlap(Mistake, code="E221"):
+class CasesOverlap(Named, code="E221"):
     """Two cases of a `let` that both cover an element."""
 
-    name: str
     first_line: int
     message: ClassVar = "two cases of `{name}` cover the same elements"
     label: ClassVar = "overlaps with the case on line {first_line}"
     help: ClassVar = "make the conditions exclude each other, for example `{name}[1]` and `{name}[p > 1]`"
 
 
-class CasesMissing(Mistake, code="E222"):
+class CasesMissing(Named, code="E222"):
     """Elements of a `let` that no case covers."""
 
-    name: str
     example: str
     message: ClassVar = "the cases of `{name}` leave out `{name}[{example}]`"
     label: ClassVar = "not every element is defined"
     help: ClassVar = "add a case, `let {name}[{example}] = ...`, or widen a condition"
 
 
-class BadRecursion(Mistake, code="E223"):
+class BadRecursion(Named, code="E223"):
     """A `let` whose element depends on itself."""
 
-    name: str
     message: ClassVar = "`{name}` is defined by itself without an end"
     label: ClassVar = "not always an earlier element"
     help: ClassVar = (
@@ -203,10 +191,9 @@ class SizeUnknown(Mistake, code="E226"):
     help: ClassVar = "write a number, or use `{dimension}` as a dimension of an input or output too"
 
 
-class NotASize(Mistake, code="E227"):
+class NotASize(Named, code="E227"):
     """A declared name used as a dimension."""
 
-    name: str
     what: str
     message: ClassVar = "`{name}` is {what}, not a dimension"
     label: ClassVar = "expected a number, an index, or a free letter such as `D`"
@@ -234,21 +221,18 @@ class LabelNeedsIndex(Mistake, code="E229"):
     help: ClassVar = "declare `index c in 1..C`, as many as the data have, and write `{word} {name} : {kind}[c]`"
 
 
-class SeveralAxes(Mistake, code="E270"):
+class SeveralAxes(Named, code="E270"):
     """`latent f(x)` of an input that is a matrix."""
 
-    name: str
     axes: str
     remedy: str
     message: ClassVar = "`{name}` has several axes, `{axes}`: a latent is over numbers, or columns of one axis"
     label: ClassVar = "expected one axis at most"
-    help: ClassVar = "{remedy}"
 
 
-class IndexUnnamed(Mistake, code="E230"):
+class IndexUnnamed(Named, code="E230"):
     """`let a[1] = ...` alone."""
 
-    name: str
     message: ClassVar = "nothing says which index `{name}` runs along"
     label: ClassVar = "a number does not name the index"
     help: ClassVar = "add a case with the index, such as `let {name}[p > 1] = ...`"

@@ -14,8 +14,8 @@ from gpdsl.language.vocabulary import Source, Span
 class Mistake(Worded):
     """One mistake. Subclasses give the code and the three templates.
 
-    A field `suggestion`, when not empty, replaces the help by "did you mean ...?", and a field
-    `habit` by what to write instead of a word of another tool.
+    A field `remedy` is the help of a class without a template. A field `suggestion`, when not empty, replaces it by
+    "did you mean ...?", and a field `habit` by what to write instead of a word of another tool.
     """
 
     span: Span
@@ -36,6 +36,24 @@ class Mistake(Worded):
             return str(habit)
         suggestion = getattr(self, "suggestion", "")
         return f"did you mean `{suggestion}`?" if suggestion else super().help_text()
+
+
+class Named(Mistake):
+    """A mistake about what has this name, or would have it."""
+
+    name: str
+
+
+class OfLatent(Mistake):
+    """A mistake about this latent."""
+
+    latent: str
+
+
+class OfKernel(Mistake):
+    """A mistake about this kernel."""
+
+    kernel: str
 
 
 class ModelError(GpdslError):

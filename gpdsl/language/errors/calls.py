@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named
 
 
-class WrongArity(Mistake, code="E301"):
+class WrongArity(Named, code="E301"):
     """Too many or too few arguments by position."""
 
-    name: str
     expected: str
     given: int
     signature: str
@@ -20,10 +19,9 @@ class WrongArity(Mistake, code="E301"):
     help: ClassVar = "write `{signature}`"
 
 
-class UnknownArgument(Mistake, code="E302"):
+class UnknownArgument(Named, code="E302"):
     """A named argument that does not exist."""
 
-    name: str
     argument: str
     signature: str
     suggestion: str = ""
@@ -33,10 +31,9 @@ class UnknownArgument(Mistake, code="E302"):
     help: ClassVar = "write `{signature}`"
 
 
-class MissingArgument(Mistake, code="E303"):
+class MissingArgument(Named, code="E303"):
     """An argument without default that is not given."""
 
-    name: str
     argument: str
     signature: str
     message: ClassVar = "`{name}` lacks its argument {argument}"
@@ -44,10 +41,9 @@ class MissingArgument(Mistake, code="E303"):
     help: ClassVar = "write `{signature}`"
 
 
-class RepeatedArgument(Mistake, code="E304"):
+class RepeatedArgument(Named, code="E304"):
     """An argument given twice."""
 
-    name: str
     argument: str
     signature: str
     message: ClassVar = "`{name}` gets its argument `{argument}` twice"
@@ -55,10 +51,9 @@ class RepeatedArgument(Mistake, code="E304"):
     help: ClassVar = "write `{signature}`"
 
 
-class MustBeNamed(Mistake, code="E305"):
+class MustBeNamed(Named, code="E305"):
     """`Bernoulli(f)`: on which scale?"""
 
-    name: str
     choices: str
     example: str
     message: ClassVar = "`{name}` needs to know the scale of this argument"
@@ -66,10 +61,9 @@ class MustBeNamed(Mistake, code="E305"):
     help: ClassVar = "for example `{example}`"
 
 
-class UnknownDistribution(Mistake, code="E306"):
+class UnknownDistribution(Named, code="E306"):
     """Right of `~` stands no known distribution."""
 
-    name: str
     known: str
     suggestion: str = ""
     habit: str = ""
@@ -81,10 +75,9 @@ class UnknownDistribution(Mistake, code="E306"):
     )
 
 
-class UnknownKernel(Mistake, code="E307"):
+class UnknownKernel(Named, code="E307"):
     """No kernel of this name."""
 
-    name: str
     known: str
     suggestion: str = ""
     habit: str = ""
@@ -142,46 +135,39 @@ class NotAKernel(Mistake, code="E312"):
     remedy: str
     message: ClassVar = "{why}"
     label: ClassVar = "not a kernel"
-    help: ClassVar = "{remedy}"
 
 
-class NotAValue(Mistake, code="E313"):
+class NotAValue(Named, code="E313"):
     """A kernel, distribution or array where a number is needed."""
 
-    name: str
     what: str
     remedy: str
     message: ClassVar = "`{name}` is a {what} and has no value here"
     label: ClassVar = "expected a number or a quantity"
-    help: ClassVar = "{remedy}"
 
 
-class LatentCalled(Mistake, code="E314"):
+class LatentCalled(Named, code="E314"):
     """`f(a)`."""
 
-    name: str
     what: str
     message: ClassVar = "`{name}` is {what}; it is used without arguments"
     label: ClassVar = "every quantity is taken at the row's own inputs"
     help: ClassVar = "write `{name}`, or `{name}[p]` for one of its elements"
 
 
-class NotAnOutput(Mistake, code="E318"):
+class NotAnOutput(Named, code="E318"):
     """Something other than an output left of `~`."""
 
-    name: str
     what: str
-    advice: str
+    remedy: str
     suggestion: str = ""
     message: ClassVar = "left of `~` stands an output, but `{name}` is {what}"
     label: ClassVar = "not an output"
-    help: ClassVar = "{advice}"
 
 
-class NotAPrior(Mistake, code="E325"):
+class NotAPrior(Named, code="E325"):
     """A prior that is not a continuous distribution."""
 
-    name: str
     known: str
     suggestion: str = ""
     habit: str = ""
@@ -190,10 +176,9 @@ class NotAPrior(Mistake, code="E325"):
     help: ClassVar = "continuous distributions: {known}"
 
 
-class OnlyOne(Mistake, code="E326"):
+class OnlyOne(Named, code="E326"):
     """`Bernoulli(logit = f, p = 0.5)`."""
 
-    name: str
     choices: str
     message: ClassVar = "`{name}` takes only one of {choices}"
     label: ClassVar = "more than one given"
@@ -203,20 +188,18 @@ class OnlyOne(Mistake, code="E326"):
 # E315 to E317 and E320 to E324: values of constants, parameters and options that do not fit.
 
 
-class NotANumber(Mistake, code="E315"):
+class NotANumber(Named, code="E315"):
     """A name in the value of a constant or parameter."""
 
-    name: str
     what: str
     message: ClassVar = "the value of {what} is made of numbers"
     label: ClassVar = "`{name}` is not a number"
     help: ClassVar = "write numbers, + - * / ^, exp, log, sqrt and pi; use `let` for quantities computed from others"
 
 
-class WrongShape(Mistake, code="E316"):
+class WrongShape(Named, code="E316"):
     """A list of the wrong length or nesting."""
 
-    name: str
     expected: str
     given: str
     message: ClassVar = "`{name}` needs {expected}, not {given}"
@@ -236,10 +219,9 @@ class OutsideDomain(Mistake, code="E317"):
     help: ClassVar = "write a value that is {domain}{remedy}"
 
 
-class UnknownOption(Mistake, code="E320"):
+class UnknownOption(Named, code="E320"):
     """An option of `infer` that does not exist."""
 
-    name: str
     known: str
     suggestion: str = ""
     message: ClassVar = "unknown option `{name}`"
@@ -247,10 +229,9 @@ class UnknownOption(Mistake, code="E320"):
     help: ClassVar = "options: {known}"
 
 
-class BadOption(Mistake, code="E321"):
+class BadOption(Named, code="E321"):
     """An option with a value it cannot have."""
 
-    name: str
     expected: str
     example: str
     suggestion: str = ""
@@ -260,10 +241,9 @@ class BadOption(Mistake, code="E321"):
     help: ClassVar = "for example `{example}`"
 
 
-class NotOfThisEngine(Mistake, code="E327"):
+class NotOfThisEngine(Named, code="E327"):
     """An option that the engine of the line does not read."""
 
-    name: str
     engine: str
     engines: str
     example: str
@@ -272,20 +252,18 @@ class NotOfThisEngine(Mistake, code="E327"):
     help: ClassVar = "leave it out, or write `infer {example}: ...`"
 
 
-class RepeatedOption(Mistake, code="E322"):
+class RepeatedOption(Named, code="E322"):
     """An option or statement given twice."""
 
-    name: str
     first_line: int
     message: ClassVar = "`{name}` is given twice"
     label: ClassVar = "first given on line {first_line}"
     help: ClassVar = "keep one of the two"
 
 
-class UnknownEngine(Mistake, code="E323"):
+class UnknownEngine(Named, code="E323"):
     """An inference engine that does not exist."""
 
-    name: str
     known: str
     suggestion: str = ""
     message: ClassVar = "unknown inference engine `{name}`"

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named
 
 
-class CallsItself(Mistake, code="E330"):
+class CallsItself(Named, code="E330"):
     """A function that is defined by itself, perhaps through others."""
 
-    name: str
     path: str
     message: ClassVar = "`{name}` is defined by itself: {path}"
     label: ClassVar = "this call never ends"
     help: ClassVar = "a function is a formula of its arguments; recursion along an index is written with `let`"
 
 
-class InsideCall(Mistake, code="E331"):
+class InsideCall(Named, code="E331"):
     """A formula that does not fit the arguments of one call."""
 
-    name: str
     line: str
     why: str
     remedy: str
     message: ClassVar = "inside `{name}`: {why}"
     label: ClassVar = "with these arguments; `{name}` is defined on line {line}"
-    help: ClassVar = "{remedy}"
 
 
-class CallsTooDeep(Mistake, code="E332"):
+class CallsTooDeep(Named, code="E332"):
     """Functions of functions of functions."""
 
-    name: str
     limit: int
     message: ClassVar = "written out, `{name}` nests more than {limit} operations"
     label: ClassVar = "each call puts its arguments inside a formula"
@@ -55,7 +51,6 @@ class LeftSide(Mistake, code="E334"):
     remedy: str
     message: ClassVar = "left of `~` stands a function of one output, but {why}"
     label: ClassVar = "expected one output, transformed: `log(y)`, `(y - m)/s`"
-    help: ClassVar = "{remedy}"
 
 
 class NotMonotone(Mistake, code="E335"):
@@ -66,7 +61,6 @@ class NotMonotone(Mistake, code="E335"):
     remedy: str
     message: ClassVar = "the left side does not tell `{output}` from its value: {why}"
     label: ClassVar = "not strictly increasing or decreasing in `{output}`"
-    help: ClassVar = "{remedy}"
 
 
 class NotDefinedEverywhere(Mistake, code="E336"):
@@ -80,13 +74,11 @@ class NotDefinedEverywhere(Mistake, code="E336"):
     remedy: str
     message: ClassVar = "`{operator}` needs {needs}, but `{output}` is `{kind}`"
     label: ClassVar = "not defined for every value of `{output}`, declared on line {line}"
-    help: ClassVar = "{remedy}"
 
 
-class OutputCycle(Mistake, code="E337"):
+class OutputCycle(Named, code="E337"):
     """An output that depends on itself."""
 
-    name: str
     path: str
     message: ClassVar = "`{name}` depends on itself: {path}"
     label: ClassVar = "no order in which these can be drawn"
@@ -96,10 +88,9 @@ class OutputCycle(Mistake, code="E337"):
     )
 
 
-class NotObservedElements(Mistake, code="E338"):
+class NotObservedElements(Named, code="E338"):
     """Elements of an output that no line observes, although others do under conditions."""
 
-    name: str
     example: str
     message: ClassVar = "the observations of `{name}` leave out `{name}[{example}]`"
     label: ClassVar = "this condition leaves elements out"
@@ -130,7 +121,6 @@ class NotReached(Mistake, code="E384"):
         "`{shown}` has values {reached} only, but `{distribution}` has probability {allowed}: no density of `{output}`"
     )
     label: ClassVar = "{reached}, whatever `{output}` is"
-    help: ClassVar = "{remedy}"
 
 
 # E360 to E369: distributions made of others, levels and vectors, and the constraints of parameters.
@@ -149,10 +139,9 @@ class BadCutpoints(Mistake, code="E360"):
     help: ClassVar = "between two neighbouring levels lies one cutpoint: `param cut : {declaration}`"
 
 
-class NotAComponent(Mistake, code="E361"):
+class NotAComponent(Named, code="E361"):
     """Something other than a distribution inside `Mixture`, `Truncated` or `Censored`."""
 
-    name: str
     given: str
     form: str
     suggestion: str = ""
@@ -161,20 +150,18 @@ class NotAComponent(Mistake, code="E361"):
     help: ClassVar = "write `{form}`"
 
 
-class NotAWholeVector(Mistake, code="E362"):
+class NotAWholeVector(Named, code="E362"):
     """A multivariate distribution for something other than a whole output with one index."""
 
-    name: str
     given: str
     message: ClassVar = "`{name}` describes all elements of an output with one index, not {given}"
     label: ClassVar = "expected an output such as `output y[p] : real`"
     help: ClassVar = "observe the whole output, `y ~ {name}(...)`, or use `Normal` for numbers on their own"
 
 
-class CannotBound(Mistake, code="E363"):
+class CannotBound(Named, code="E363"):
     """A distribution that cannot be truncated or censored."""
 
-    name: str
     component: str
     known: str
     message: ClassVar = "`{component}` cannot stand inside `{name}`"
@@ -190,7 +177,6 @@ class BadWeights(Mistake, code="E364"):
     remedy: str
     message: ClassVar = "{problem}"
     label: ClassVar = "{found}"
-    help: ClassVar = "{remedy}"
 
 
 class BoundsOrder(Mistake, code="E365"):
@@ -204,16 +190,14 @@ class BoundsOrder(Mistake, code="E365"):
     help: ClassVar = "write the smaller number as `lower`"
 
 
-class OutsideConstraint(Mistake, code="E366"):
+class OutsideConstraint(Named, code="E366"):
     """An initial value that breaks the constraint of its parameter."""
 
-    name: str
     rule: str
     found: str
     remedy: str
     message: ClassVar = "the initial value of `{name}` {rule}"
     label: ClassVar = "{found}"
-    help: ClassVar = "{remedy}"
 
 
 class PriorElsewhere(Mistake, code="E367"):
@@ -226,7 +210,6 @@ class PriorElsewhere(Mistake, code="E367"):
     remedy: str
     message: ClassVar = "`{prior}` describes {values}, but `{name}` is {constraint}"
     label: ClassVar = "cannot be the prior of `{name}`"
-    help: ClassVar = "{remedy}"
 
 
 class BadMatrix(Mistake, code="E368"):
@@ -249,4 +232,3 @@ class BadType(Mistake, code="E369"):
     remedy: str
     message: ClassVar = "{problem}"
     label: ClassVar = "{found}"
-    help: ClassVar = "{remedy}"

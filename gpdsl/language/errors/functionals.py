@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named, OfKernel, OfLatent
 
 
-class NotAPoint(Mistake, code="E350"):
+class NotAPoint(OfLatent, code="E350"):
     """`f(a)` where `a` is not a declared input."""
 
-    latent: str
     argument: str
     declared: str
     suggestion: str = ""
@@ -19,10 +18,9 @@ class NotAPoint(Mistake, code="E350"):
     help: ClassVar = "declare the other point, `input {argument}2 : {declared}`, and write `{latent}({argument}2)`"
 
 
-class WrongShape(Mistake, code="E351"):
+class WrongShape(OfLatent, code="E351"):
     """`f(a)` where `a` has other columns than the latent's own argument."""
 
-    latent: str
     name: str
     shape: str
     argument: str
@@ -45,10 +43,9 @@ class NotALatent(Mistake, code="E352"):
     help: ClassVar = "write `{example}` with the name of a latent{latents}; {remedy}"
 
 
-class NotADirection(Mistake, code="E353"):
+class NotADirection(OfLatent, code="E353"):
     """`D(f, z)` where `f` is not a function of `z`."""
 
-    latent: str
     arguments: str
     example: str
     message: ClassVar = "`{latent}` can be differentiated along {arguments}, not along this"
@@ -56,44 +53,38 @@ class NotADirection(Mistake, code="E353"):
     help: ClassVar = "write `{example}`"
 
 
-class WrongColumn(Mistake, code="E354"):
+class WrongColumn(Named, code="E354"):
     """`D(f, x)` for an input of several columns, `D(f, x[9])` for one of three."""
 
-    name: str
     shape: str
     remedy: str
     message: ClassVar = "a derivative is along one column, and `{name}` is `{shape}`"
     label: ClassVar = "which column?"
-    help: ClassVar = "{remedy}"
 
 
-class TooRough(Mistake, code="E355"):
+class TooRough(OfLatent, code="E355"):
     """The derivative of a process that has none."""
 
-    latent: str
     kernel: str
     line: int
     why: str
     remedy: str
     message: ClassVar = "`{latent}` has no such derivative: {why}"
     label: ClassVar = "the kernel of `{latent}` is `{kernel}`, line {line}"
-    help: ClassVar = "{remedy}"
 
 
-class LatentCycle(Mistake, code="E356"):
+class LatentCycle(Named, code="E356"):
     """Latents that are functions of each other."""
 
-    name: str
     cycle: str
     message: ClassVar = "latent `{name}` is a function of itself"
     label: ClassVar = "{cycle}"
     help: ClassVar = "start from an input: `latent f(x) ~ ...`, then `latent g(f) ~ ...`"
 
 
-class RowNotNormal(Mistake, code="E357"):
+class RowNotNormal(Named, code="E357"):
     """`row w ~ Gamma(1, 1)`."""
 
-    name: str
     message: ClassVar = "a row variable is Normal"
     label: ClassVar = "expected `Normal(mean, sd)`"
     help: ClassVar = (
@@ -102,10 +93,9 @@ class RowNotNormal(Mistake, code="E357"):
     )
 
 
-class InnerLayer(Mistake, code="E358"):
+class InnerLayer(OfLatent, code="E358"):
     """`f(a)` or `D(f, x)` of a latent over other latents or row variables."""
 
-    latent: str
     argument: str
     what: str
     message: ClassVar = "`{latent}` is a function of `{argument}`, {what}, and known only at the row's own value of it"
@@ -113,25 +103,22 @@ class InnerLayer(Mistake, code="E358"):
     help: ClassVar = "write `{latent}`; `f(a)` and `D(f, x)` are for latents over inputs"
 
 
-class TooManyReadings(Mistake, code="E359"):
+class TooManyReadings(OfLatent, code="E359"):
     """More points and derivatives of one latent than can be held together."""
 
-    latent: str
     limit: int
     message: ClassVar = "`{latent}` is read in more than {limit} ways"
     label: ClassVar = "one more point or derivative"
     help: ClassVar = "put the points into rows of the data instead of columns, and observe `{latent}` once per row"
 
 
-class NotIntegrable(Mistake, code="E385"):
+class NotIntegrable(OfLatent, code="E385"):
     """The integral of a latent whose covariances have none in closed form."""
 
-    latent: str
     why: str
     remedy: str
     message: ClassVar = "`{latent}` has no integral here: {why}"
     label: ClassVar = "expected a latent of one input, whose kernel has integrals in closed form"
-    help: ClassVar = "{remedy}"
 
 
 class NotABound(Mistake, code="E386"):
@@ -148,32 +135,28 @@ class NotABound(Mistake, code="E386"):
 # E380 to E383: latents over points that are the same in every row, and the points themselves.
 
 
-class PointsWithoutIndex(Mistake, code="E380"):
+class PointsWithoutIndex(OfLatent, code="E380"):
     """`latent f(node)` over a constant whose points no index numbers, or over several that do not go together."""
 
-    latent: str
     name: str
     why: str
     remedy: str
     message: ClassVar = "`{latent}` cannot be a field over `{name}`: {why}"
     label: ClassVar = "expected points along one index"
-    help: ClassVar = "{remedy}"
 
 
-class FieldInRow(Mistake, code="E381"):
+class FieldInRow(Named, code="E381"):
     """A field where something with a value in the row is needed, or elsewhere than at its points."""
 
-    name: str
     why: str
     message: ClassVar = "`{name}` is a field, the same in every row: {why}"
     label: ClassVar = "not possible for a field"
     help: ClassVar = "a field is read whole, `{name}`, or at one of its points, `{name}[1]`"
 
 
-class NoColumnsOfPoints(Mistake, code="E382"):
+class NoColumnsOfPoints(OfLatent, code="E382"):
     """`RBF(1, on = node[1])` for a field."""
 
-    latent: str
     message: ClassVar = "the kernel of a field sees all columns of its points"
     label: ClassVar = "`on` has nothing to select from in `{latent}`"
     help: ClassVar = "leave `on` out; a length-scale for each column, `param ell : positive[2]`, tells them apart"
@@ -191,20 +174,18 @@ class BadLattice(Mistake, code="E383"):
 # E390 to E396: indices that are columns of the data, `input site : label[s]`, and what is read at their levels.
 
 
-class LabelNotNumber(Mistake, code="E390"):
+class LabelNotNumber(Named, code="E390"):
     """A column of levels where a number is needed."""
 
-    name: str
     index: str
     message: ClassVar = "`{name}` is a label: its levels are names, not numbers"
     label: ClassVar = "a label stands in brackets"
     help: ClassVar = "give each level its own value, `param a[{index}] : real`, and read that of the row: `a[{name}]`"
 
 
-class LevelNotSaid(Mistake, code="E391"):
+class LevelNotSaid(Named, code="E391"):
     """`a` or `a[2]` of something that each level of a column has its own of."""
 
-    name: str
     index: str
     example: str
     message: ClassVar = "each level of `{index}` has its own `{name}`, and the levels are known only with the data"
@@ -212,23 +193,20 @@ class LevelNotSaid(Mistake, code="E391"):
     help: ClassVar = "write `{example}`"
 
 
-class NotALabel(Mistake, code="E392"):
+class NotALabel(Named, code="E392"):
     """`a[x]` where `x` is an input, but no column of the levels of this index."""
 
-    name: str
     given: str
     what: str
     index: str
     remedy: str
     message: ClassVar = "`{name}` is indexed by `{index}`, and `{given}` is {what}"
     label: ClassVar = "expected a label of `{index}`"
-    help: ClassVar = "{remedy}"
 
 
-class LabelInKernel(Mistake, code="E393"):
+class LabelInKernel(OfKernel, code="E393"):
     """A kernel that takes the numbers of levels for places on a line."""
 
-    kernel: str
     name: str
     latent: str
     message: ClassVar = "`{kernel}` sees `{name}`, a label: distances between its levels mean nothing"
@@ -236,10 +214,9 @@ class LabelInKernel(Mistake, code="E393"):
     help: ClassVar = "let it see other inputs only, `on = x`, and multiply it by `Same(on = {name})` or a `Coregion`"
 
 
-class KernelByLevel(Mistake, code="E394"):
+class KernelByLevel(OfLatent, code="E394"):
     """`latent f[s](x) ~ GP(0, tau[s]^2 * RBF(1))` where `s` is a column of the data."""
 
-    latent: str
     index: str
     column: str
     message: ClassVar = "the kernel of `{latent}` is the same for every level of `{index}`"
@@ -249,10 +226,9 @@ class KernelByLevel(Mistake, code="E394"):
     )
 
 
-class PriorOfLevels(Mistake, code="E395"):
+class PriorOfLevels(Named, code="E395"):
     """A prior with learnt parameters, of another form than Normal: its mode says nothing."""
 
-    name: str
     given: str
     message: ClassVar = "{given} learns a prior of levels that are estimated: the best spread is then none"
     label: ClassVar = "learnt here"
@@ -261,10 +237,9 @@ class PriorOfLevels(Mistake, code="E395"):
     )
 
 
-class SeveralLabels(Mistake, code="E396"):
+class SeveralLabels(Named, code="E396"):
     """`input site[p] : label[s]`."""
 
-    name: str
     message: ClassVar = "an input of levels is one column"
     label: ClassVar = "has an axis"
     help: ClassVar = "declare one input for each column: `input {name}1 : label[s]`, `input {name}2 : label[s]`"
@@ -273,22 +248,19 @@ class SeveralLabels(Mistake, code="E396"):
 # E387 and E388: an index among the arguments of a latent, `latent f(x, d)`.
 
 
-class NotALevel(Mistake, code="E387"):
+class NotALevel(Named, code="E387"):
     """`latent f[d](x, d)`, or an index beside what it cannot stand beside."""
 
-    name: str
     index: str
     why: str
     remedy: str
     message: ClassVar = "the index `{index}` cannot be an argument of `{name}` here: {why}"
     label: ClassVar = "an index as an argument"
-    help: ClassVar = "{remedy}"
 
 
-class TooManyLevels(Mistake, code="E388"):
+class TooManyLevels(Named, code="E388"):
     """`latent f(x, d)` with `index d in 1..1000`."""
 
-    name: str
     index: str
     count: int
     most: int
@@ -302,40 +274,36 @@ class TooManyLevels(Mistake, code="E388"):
 # E376 to E379: layers written as one latent along an index, `latent h[l > 1](h[l - 1]) ~ ...`.
 
 
-class LayersNotCounted(Mistake, code="E376"):
+class LayersNotCounted(Named, code="E376"):
     """`latent h[l > 1](...)` where nothing says how many layers there are."""
 
-    name: str
     why: str
     message: ClassVar = "the layers of `{name}` cannot be counted: {why}"
     label: ClassVar = "which layers?"
     help: ClassVar = "count them in one index, `index l in 1..3`, and write `latent {name}[l > 1]({name}[l - 1]) ~ ...`"
 
 
-class LayersMissing(Mistake, code="E377"):
+class LayersMissing(Named, code="E377"):
     """`latent h[l > 1](h[l - 1])` without `latent h[1](x)`."""
 
-    name: str
     layer: int
     message: ClassVar = "no statement says what `{name}[{layer}]` is a function of"
     label: ClassVar = "not every layer is declared"
     help: ClassVar = "add `latent {name}[{layer}](x) ~ GP(...)`, or widen a condition"
 
 
-class LayerNotNamed(Mistake, code="E378"):
+class LayerNotNamed(Named, code="E378"):
     """`y ~ Normal(h, s)` where `h` has layers."""
 
-    name: str
     count: int
     message: ClassVar = "`{name}` has {count} layers, and each is a latent of its own"
     label: ClassVar = "which of them?"
     help: ClassVar = "write one of them by its number, `{name}[{count}]`"
 
 
-class ArgumentElement(Mistake, code="E379"):
+class ArgumentElement(Named, code="E379"):
     """`latent f(g[1])` where `g` has no layers."""
 
-    name: str
     message: ClassVar = "an argument of a latent is all of `{name}`, not an element of it"
     label: ClassVar = "brackets after an argument"
     help: ClassVar = "write `{name}` alone; columns are chosen in the kernel, `on = {name}[1]`"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named, OfKernel
 
 
-class NotAnArgument(Mistake, code="E340"):
+class NotAnArgument(Named, code="E340"):
     """`on` reads something that the latent is not a function of."""
 
-    name: str
     what: str
     latent: str
     arguments: str
@@ -19,10 +18,9 @@ class NotAnArgument(Mistake, code="E340"):
     help: ClassVar = "a kernel compares the arguments of its latent: select or transform those, or add `{name}` to them"
 
 
-class WrittenForOneColumn(Mistake, code="E341"):
+class WrittenForOneColumn(OfKernel, code="E341"):
     """A formula in `a` and `b` as numbers, for an input of several columns."""
 
-    kernel: str
     columns: str
     point: str
     message: ClassVar = "the formula of `{kernel}` has one value per column, but a covariance is one number"
@@ -32,19 +30,17 @@ class WrittenForOneColumn(Mistake, code="E341"):
     )
 
 
-class NoInputsHere(Mistake, code="E342"):
+class NoInputsHere(OfKernel, code="E342"):
     """`on` inside `Patch`."""
 
-    kernel: str
     message: ClassVar = "inside `{kernel}` a kernel sees patches of an image, not the inputs"
     label: ClassVar = "no inputs to select from"
     help: ClassVar = "leave `on` out here, or give it to `{kernel}` itself: it then says which columns hold the image"
 
 
-class OneColumnNeeded(Mistake, code="E343"):
+class OneColumnNeeded(OfKernel, code="E343"):
     """`Coregion` and `ChangePoint` over several columns."""
 
-    kernel: str
     columns: str
     example: str
     message: ClassVar = "`{kernel}` looks at one column, but its input is {columns}"
@@ -67,7 +63,6 @@ class BadImage(Mistake, code="E344"):
     remedy: str
     message: ClassVar = "{why}"
     label: ClassVar = "does not fit"
-    help: ClassVar = "{remedy}"
 
 
 class ArrayNeeded(Mistake, code="E345"):
@@ -83,10 +78,9 @@ class ArrayNeeded(Mistake, code="E345"):
     help: ClassVar = "for example `{example}`"
 
 
-class KernelPoints(Mistake, code="E346"):
+class KernelPoints(Named, code="E346"):
     """A kernel by formula in three points."""
 
-    name: str
     given: int
     message: ClassVar = "`{name}` is a formula in {given} points; a covariance has two, or their distance"
     label: ClassVar = "expected one or two names before `;`"
@@ -96,41 +90,36 @@ class KernelPoints(Mistake, code="E346"):
     )
 
 
-class KernelLevels(Mistake, code="E346"):
+class KernelLevels(Named, code="E346"):
     """A kernel by formula with one name in brackets, or three."""
 
-    name: str
     given: str
     message: ClassVar = "`{name}` has {given} in brackets, and each of its two points one value of an index"
     label: ClassVar = "expected two names in brackets"
     help: ClassVar = "write `kernel {name}[d, e](a, b; ...)`: `w[d]` is then that of `a`, and `w[e]` that of `b`"
 
 
-class LevelNotSeen(Mistake, code="E389"):
+class LevelNotSeen(OfKernel, code="E389"):
     """`smooth[d, e]` of a latent over no index, or over several."""
 
-    kernel: str
     seen: str
     latent: str
     remedy: str
     message: ClassVar = "`{kernel}` compares the values of one index, and sees {seen}"
     label: ClassVar = "in `{latent}`"
-    help: ClassVar = "{remedy}"
 
 
-class RepeatedName(Mistake, code="E346"):
+class RepeatedName(Named, code="E346"):
     """`kernel k(a, a)`."""
 
-    name: str
     message: ClassVar = "`{name}` stands twice among the names of this kernel"
     label: ClassVar = "again"
     help: ClassVar = "give each point and parameter its own name"
 
 
-class VectorInDistance(Mistake, code="E347"):
+class VectorInDistance(OfKernel, code="E347"):
     """One length-scale per column in a formula of the distance."""
 
-    kernel: str
     parameter: str
     distance: str
     message: ClassVar = (
@@ -142,10 +131,9 @@ class VectorInDistance(Mistake, code="E347"):
     )
 
 
-class MustBePositional(Mistake, code="E348"):
+class MustBePositional(OfKernel, code="E348"):
     """`spiral(r = 2)`: a point of a kernel is no argument of its calls."""
 
-    kernel: str
     name: str
     signature: str
     message: ClassVar = "`{name}` is what `{kernel}` compares, and is not given in a call"
@@ -160,4 +148,3 @@ class BadSlice(Mistake, code="E349"):
     remedy: str
     message: ClassVar = "{why}"
     label: ClassVar = "not a range of elements"
-    help: ClassVar = "{remedy}"

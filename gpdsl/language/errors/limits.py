@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named
 
 
 class TextTooLong(Mistake, code="E401"):
@@ -53,10 +53,9 @@ class SizeOutOfRange(Mistake, code="E405"):
     help: ClassVar = "rows of data need no index: every quantity is understood per row"
 
 
-class TooManyElements(Mistake, code="E406"):
+class TooManyElements(Named, code="E406"):
     """An array whose sizes multiply to too much."""
 
-    name: str
     elements: int
     limit: int
     message: ClassVar = "`{name}` would have {elements} elements; at most {limit} are possible"
@@ -91,10 +90,9 @@ class NameTooLong(Mistake, code="E409"):
     help: ClassVar = "use a shorter name and say more in a comment"
 
 
-class TooManyTerms(Mistake, code="E410"):
+class TooManyTerms(Named, code="E410"):
     """A `let` that explodes once earlier ones are written out."""
 
-    name: str
     limit: int
     message: ClassVar = "written out, `{name}` has more than {limit} terms"
     label: ClassVar = "each `let` it uses multiplies its size"
@@ -109,10 +107,9 @@ class TooManyMistakes(Mistake, code="E411"):
     help: ClassVar = "correct the ones above first"
 
 
-class TooManyCases(Mistake, code="E412"):
+class TooManyCases(Named, code="E412"):
     """A `let` by too many cases."""
 
-    name: str
     limit: int
     message: ClassVar = "`{name}` is defined by more than {limit} cases"
     label: ClassVar = "first of them"
@@ -128,10 +125,9 @@ class TooManyKernels(Mistake, code="E413"):
     help: ClassVar = "use smaller powers"
 
 
-class TooManyObservations(Mistake, code="E414"):
+class TooManyObservations(Named, code="E414"):
     """An output whose elements are observed by too many lines."""
 
-    name: str
     limit: int
     message: ClassVar = "`{name}` is observed by more than {limit} lines"
     label: ClassVar = "one line too many"
@@ -141,10 +137,9 @@ class TooManyObservations(Mistake, code="E414"):
     )
 
 
-class TooManyLayers(Mistake, code="E415"):
+class TooManyLayers(Named, code="E415"):
     """Latents stacked on latents too high."""
 
-    name: str
     limit: int
     message: ClassVar = "`{name}` stands on more than {limit} latents stacked on each other"
     label: ClassVar = "one layer too many"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake
+from gpdsl.language.errors.base import Mistake, Named
 
 
-class UnknownName(Mistake, code="E201"):
+class UnknownName(Named, code="E201"):
     """A name the file does not declare."""
 
-    name: str
     suggestion: str = ""
     first: str = "declare it"
     habit: str = ""
@@ -22,30 +21,27 @@ class UnknownName(Mistake, code="E201"):
     )
 
 
-class DeclaredTwice(Mistake, code="E202"):
+class DeclaredTwice(Named, code="E202"):
     """A second declaration of a name."""
 
-    name: str
     first_line: str
     message: ClassVar = "`{name}` is declared twice"
     label: ClassVar = "first declared on line {first_line}"
     help: ClassVar = "rename or remove one of the two"
 
 
-class UsedBeforeDefined(Mistake, code="E207"):
+class UsedBeforeDefined(Named, code="E207"):
     """A `let` that uses a later one, or itself."""
 
-    name: str
     line: int
     message: ClassVar = "`{name}` is used before it is defined"
     label: ClassVar = "defined on line {line}"
     help: ClassVar = "a `let` uses quantities above it, so none can depend on itself: move `let {name} = ...` up"
 
 
-class NeverObserved(Mistake, code="E208"):
+class NeverObserved(Named, code="E208"):
     """An output without a `~`."""
 
-    name: str
     message: ClassVar = "output `{name}` is never observed"
     label: ClassVar = "declared here, but no line `{name} ~ ...` follows"
     help: ClassVar = "add an observation such as `{name} ~ Normal(f, sigma)`, or remove the output"
@@ -59,41 +55,36 @@ class NothingObserved(Mistake, code="E209"):
     help: ClassVar = "declare `output y : real` and add an observation such as `y ~ Normal(f, sigma)`"
 
 
-class ObservedTwice(Mistake, code="E210"):
+class ObservedTwice(Named, code="E210"):
     """Two observations of the same elements."""
 
-    name: str
     first_line: int
     message: ClassVar = "`{name}` is observed twice"
     label: ClassVar = "already observed on line {first_line}"
     help: ClassVar = "keep one of the two; several lines may observe different elements, `{name}[1] ~ ...`"
 
 
-class ShadowsBuiltin(Mistake, code="E211"):
+class ShadowsBuiltin(Named, code="E211"):
     """A declaration with the name of a function, kernel or distribution."""
 
-    name: str
     what: str
     message: ClassVar = "`{name}` is already the name of a {what}"
     label: ClassVar = "cannot be declared"
     help: ClassVar = "choose another name, such as `{name}_`"
 
 
-class NotAnIndex(Mistake, code="E212"):
+class NotAnIndex(Named, code="E212"):
     """A word in brackets of a declaration that is not an index."""
 
-    name: str
-    advice: str
+    remedy: str
     suggestion: str = ""
     message: ClassVar = "`{name}` is not an index"
     label: ClassVar = "no `index {name}` is declared"
-    help: ClassVar = "{advice}"
 
 
-class UnknownFunction(Mistake, code="E217"):
+class UnknownFunction(Named, code="E217"):
     """A call of something that cannot be called."""
 
-    name: str
     example: str
     suggestion: str = ""
     habit: str = ""
@@ -102,22 +93,19 @@ class UnknownFunction(Mistake, code="E217"):
     help: ClassVar = "if it is a program of yours, declare it: `external {example}`"
 
 
-class NotReadable(Mistake, code="E218"):
+class NotReadable(Named, code="E218"):
     """A name of the wrong sort for this place."""
 
-    name: str
     what: str
     place: str
-    advice: str
+    remedy: str
     message: ClassVar = "`{name}` is {what} and cannot be used in {place}"
     label: ClassVar = "not possible here"
-    help: ClassVar = "{advice}"
 
 
-class ArgumentNotInput(Mistake, code="E219"):
+class ArgumentNotInput(Named, code="E219"):
     """A latent over something that has no value in each row."""
 
-    name: str
     what: str
     remedy: str = (
         "a latent is a function of inputs, row variables or other latents: declare `input x : real` and write "
@@ -125,7 +113,6 @@ class ArgumentNotInput(Mistake, code="E219"):
     )
     message: ClassVar = "the argument `{name}` of a latent is {what}, not an input"
     label: ClassVar = "expected the name of an input, or of a row variable or another latent"
-    help: ClassVar = "{remedy}"
 
 
 # E370 to E379: sums, products of matrices, slices and conditions that do not say what they range over.
@@ -139,7 +126,6 @@ class NothingToReduce(Mistake, code="E370"):
     remedy: str
     message: ClassVar = "`{operator}` has no axis to run over here"
     label: ClassVar = "{why}"
-    help: ClassVar = "{remedy}"
 
 
 class SeveralToReduce(Mistake, code="E371"):
@@ -150,7 +136,6 @@ class SeveralToReduce(Mistake, code="E371"):
     remedy: str
     message: ClassVar = "`{operator}` could run over {axes}"
     label: ClassVar = "more than one axis"
-    help: ClassVar = "{remedy}"
 
 
 class NothingShared(Mistake, code="E372"):
@@ -162,7 +147,6 @@ class NothingShared(Mistake, code="E372"):
     remedy: str
     message: ClassVar = "`{operator}` sums over an axis that both sides have, {why}"
     label: ClassVar = "{axes}"
-    help: ClassVar = "{remedy}"
 
 
 class SeveralShared(Mistake, code="E373"):
@@ -173,7 +157,6 @@ class SeveralShared(Mistake, code="E373"):
     remedy: str
     message: ClassVar = "`{operator}` sums over one axis, but both sides have {axes}"
     label: ClassVar = "more than one common axis"
-    help: ClassVar = "{remedy}"
 
 
 class LatentEquality(Mistake, code="E374"):
@@ -235,10 +218,9 @@ class StrangeCharacter(Mistake, code="E104"):
     """A character with no meaning in the language."""
 
     character: str
-    advice: str
+    remedy: str
     message: ClassVar = "the character `{character}` has no meaning here"
     label: ClassVar = "not part of the language"
-    help: ClassVar = "{advice}"
 
 
 class NeverClosed(Mistake, code="E105"):
@@ -255,10 +237,9 @@ class NeverOpened(Mistake, code="E106"):
     """A closing bracket without its partner."""
 
     bracket: str
-    advice: str
+    remedy: str
     message: ClassVar = "this `{bracket}` closes nothing"
     label: ClassVar = "no bracket of this kind is open here"
-    help: ClassVar = "{advice}"
 
 
 class TextNeverClosed(Mistake, code="E107"):
@@ -269,10 +250,9 @@ class TextNeverClosed(Mistake, code="E107"):
     help: ClassVar = 'add the missing `"` on the same line'
 
 
-class MissingKeyword(Mistake, code="E108"):
+class MissingKeyword(Named, code="E108"):
     """`g = f + 1` without `let`."""
 
-    name: str
     habit: str = ""
     message: ClassVar = "`{name} = ...` does not say what `{name}` is"
     label: ClassVar = "a value needs a `let`, `const` or `param` before the name"
@@ -282,10 +262,9 @@ class MissingKeyword(Mistake, code="E108"):
     )
 
 
-class ReservedWord(Mistake, code="E109"):
+class ReservedWord(Named, code="E109"):
     """A statement word used as a name."""
 
-    name: str
     message: ClassVar = "`{name}` starts a statement and cannot be a name"
     label: ClassVar = "reserved word"
     help: ClassVar = "choose another name, such as `{name}_`"
@@ -299,10 +278,9 @@ class PowerSign(Mistake, code="E110"):
     help: ClassVar = "for example `sigma^2`"
 
 
-class MissingTilde(Mistake, code="E111"):
+class MissingTilde(Named, code="E111"):
     """`y Normal(f, s)` or `y = Normal(f, s)`."""
 
-    name: str
     distribution: str
     message: ClassVar = "an observation is written with `~`"
     label: ClassVar = "expected `~` after `{name}`"

@@ -81,7 +81,6 @@ class NotKeptInside(Caution, code="W621"):
     remedy: str
     message: ClassVar = "`{parameter}` of `{distribution}` must be {domain}, but a latent takes every real value"
     label: ClassVar = "nothing keeps this {domain}"
-    help: ClassVar = "{remedy}"
 
 
 class ScaleFarFromData(Caution, code="W622"):
@@ -94,7 +93,6 @@ class ScaleFarFromData(Caution, code="W622"):
     remedy: str
     message: ClassVar = "the length-scale starts at {scale}, but the standard deviation of `{name}` is {spread}"
     label: ClassVar = "{consequence}"
-    help: ClassVar = "{remedy}"
 
 
 class ImprobableStart(Caution, code="W630"):
@@ -107,7 +105,6 @@ class ImprobableStart(Caution, code="W630"):
     remedy: str
     message: ClassVar = "`{name}` starts at {value}, where its prior has almost no probability"
     label: ClassVar = "99.9 % of this prior lie between {low} and {high}"
-    help: ClassVar = "{remedy}"
 
 
 class PriorOutside(Caution, code="W631"):
@@ -119,7 +116,6 @@ class PriorOutside(Caution, code="W631"):
     remedy: str
     message: ClassVar = "{percent} % of this prior lie where `{name}` cannot be: it is {constraint}"
     label: ClassVar = "the density is not normalised over the values that remain"
-    help: ClassVar = "{remedy}"
 
 
 class UnboundedPrior(Caution, code="W632"):
@@ -131,7 +127,6 @@ class UnboundedPrior(Caution, code="W632"):
     remedy: str
     message: ClassVar = "the density of this prior is infinite where `{name}` {where}"
     label: ClassVar = "a fit maximises the density, and may end there whatever the data say"
-    help: ClassVar = "{remedy}"
 
 
 # The numbers that a checked expression stands for before anything is fitted.

@@ -1,10 +1,11 @@
-"""`gpdsl info`: what a model declares and what it wants of its data, as JSON or as tables."""
+"""A model shown otherwise than as its text: `gpdsl latex` as equations, `graph` as a drawing, `info` as a list."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,16 +15,80 @@ from rich.table import Table
 from gpdsl.cli.options import add_model, add_out, model_of, show_or_write
 from gpdsl.errors import GpdslError
 
+# --- latex -----------------------------------------------------------------------------------------------------------
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_latex(parser: argparse.ArgumentParser) -> None:
+    """The model, and the form of the text."""
+    add_model(parser)
+    parser.add_argument("--standalone", action="store_true", help="a whole document instead of a part of one")
+    add_out(parser, "FILE.tex")
+
+
+def run_latex(arguments: argparse.Namespace) -> int:
+    """`gpdsl latex`: a model as the equations a paper would print.
+
+    Print or write the equations.
+    """
+    text = model_of(arguments).latex(standalone=arguments.standalone)
+    show_or_write(text, arguments.out)
+    return 0
+
+
+# --- graph -----------------------------------------------------------------------------------------------------------
+
+
+OTHER = frozenset({".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".eps", ".ps"})
+"""Forms of pictures that are not drawn, but that Graphviz makes."""
+FORMS = {".svg": "svg", ".dot": "dot", ".gv": "dot"}
+"""What is drawn, by the ending of a name."""
+
+
+def add_graph(parser: argparse.ArgumentParser) -> None:
+    """The model, and the form of the drawing."""
+    add_model(parser)
+    parser.add_argument(
+        "--format", choices=("svg", "dot"), help="svg: a drawing (default); dot: for Graphviz (default for --out *.dot)"
+    )
+    add_out(parser, "FILE")
+
+
+def run_graph(arguments: argparse.Namespace) -> int:
+    """`gpdsl graph`: a model as a graphical model with plates, drawn as SVG or described for Graphviz.
+
+    Print or write the drawing.
+    """
+    suffix = "" if arguments.out is None else Path(arguments.out).suffix.lower()
+    if suffix in OTHER:
+        stem = Path(arguments.out).with_suffix("")
+        raise GpdslError(
+            f"--out {arguments.out}: graphs are drawn as SVG, or described for Graphviz: write --out {stem}.svg, or "
+            f"--out {stem}.dot and then dot -T{suffix[1:]} {stem}.dot -o {arguments.out}"
+        )
+    if suffix and suffix not in FORMS and arguments.format is None:
+        raise GpdslError(
+            f"--out {arguments.out}: expected a name ending in {', '.join(FORMS)}; for another one say --format"
+        )
+    form = arguments.format or FORMS.get(suffix, "svg")
+    show_or_write(model_of(arguments).graph(form), arguments.out)
+    return 0
+
+
+# --- info ------------------------------------------------------------------------------------------------------------
+
+
+def add_info(parser: argparse.ArgumentParser) -> None:
     """The model, and the form of the list."""
     add_model(parser)
     parser.add_argument("--table", action="store_true", help="tables to read instead of JSON")
     add_out(parser, "FILE.json")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print or write the list."""
+def run_info(arguments: argparse.Namespace) -> int:
+    """`gpdsl info`: what a model declares and what it wants of its data, as JSON or as tables.
+
+    Print or write the list.
+    """
     if arguments.table and arguments.out is not None:
         raise GpdslError("--table is for reading and --out writes JSON: give one of them")
     information = model_of(arguments).info()
