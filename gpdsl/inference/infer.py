@@ -115,10 +115,12 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
     if found.engine.profiled is None and options.explores:
         what = "hyperparameters = integrated" if options.parameters == "point" else "parameters = gaussian"
+        names = ("engine", "posterior", "optimizer", "batch", "schedule")
+        asked = [f"{name} = {given}" for name in names if (given := getattr(options, name)) != getattr(Options(), name)]
+        rest = "set batch = 0" if found.choice.batch else "take engine = mcmc, which draws them"
         raise GpdslError(
-            f"{what} explores the evidence of exact inference, or the bound of natural gradients "
-            f"on all rows; here the plan is {found.engine.name}: leave engine, posterior, batch, optimizer "
-            "and schedule out"
+            f"{what} explores the evidence of exact inference, or the bound of natural gradients on all rows; "
+            f"here the plan is {found.engine.name}: " + (f"leave out {', '.join(asked)}" if asked else rest)
         )
     return found
 

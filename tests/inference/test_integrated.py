@@ -166,9 +166,16 @@ def test_parameters_that_the_data_leave_open_are_named() -> None:
     assert any("`ell` is hardly determined by the data" in note for note in fit.notes)
 
 
-@pytest.mark.parametrize("options", [{"engine": "ep"}, {"posterior": "diagonal", "inducing": 0}, {"optimizer": "adam"}])
-def test_other_engines_refuse(data: dict[str, np.ndarray], options: dict[str, object]) -> None:
-    with pytest.raises(gpdsl.GpdslError, match="hyperparameters = integrated"):
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"engine": "ep"}, "belongs to engine = vi"),
+        ({"posterior": "diagonal", "inducing": 0}, "plan is lbfgs: leave out posterior = diagonal$"),
+        ({"optimizer": "adam", "posterior": "full"}, "plan is adam: leave out posterior = full, optimizer = adam$"),
+    ],
+)
+def test_other_engines_refuse(data: dict[str, np.ndarray], options: dict[str, object], remedy: str) -> None:
+    with pytest.raises(gpdsl.GpdslError, match=f"hyperparameters = integrated.*{remedy}"):
         gpdsl.compile(NORMAL).fit(data, hyperparameters="integrated", **options)
 
 

@@ -81,13 +81,15 @@ def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:
         return
     _, k = smoothed(ratios)
     gap = float(np.logaddexp.reduce(ratios) - np.log(len(ratios)) - np.mean(ratios))
+    others = ["coupled"] * (bool(fit.program.mixing) and fit.at_rows.independent)
+    others += ["mixture_full(2)"] * (fit.options.hyperparameters != "integrated")
+    nearer = f"posterior = {' or '.join(others)} would come nearer, and " if others else ""
     yield Finding(
         "q against the posterior",
         k,
         (k > UNTRUSTED and gap > MUCH) or gap > max(FEW_ROWS, EACH * data.rows),
         f"Pareto k {k:.2f}, and the bound about {plural(gap, 'nat', '.2g')} below the log evidence",
-        "the posterior is no such Gaussian: posterior = coupled or mixture_full(2) come nearer, and "
-        "posterior = corrected or engine = mcmc are exact",
+        f"the posterior is no such Gaussian: {nearer}posterior = corrected or engine = mcmc are exact",
     )
 
 

@@ -118,7 +118,8 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
         return
     sets = mirrored(fit.program.translator, fit.program.observations)
     count = 2 ** len(sets)
-    several = fit.choice.posterior.startswith("mixture") or fit.options.posterior == "corrected"
+    drawn = fit.options.posterior == "corrected" or fit.options.engine == "mcmc"
+    several = drawn or fit.choice.posterior.startswith("mixture")
     invariant = "read what does not depend on the sign, or "
     if fit.options.engine == "ep":
         invariant = "those of what does not depend on the sign are wrong as well, where modes lie apart: "
@@ -131,10 +132,11 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
             "symmetry",
             float(count),
             not several,
-            f"{names} {verb}, and no density knows: the posterior has two modes alike, and q is at one of them",
+            f"{names} {verb}, and no density knows: the posterior has two modes alike, and "
+            + ("what is told is of both" if several else "q is at one of them"),
             f"means and deviations of these latents are those of one mode: {invariant}fit with "
             + "engine = vi and " * (fit.options.engine == "ep")
-            + "posterior = mixture_full(2)",
+            + f"posterior = {'corrected' if fit.options.hyperparameters == 'integrated' else 'mixture_full(2)'}",
         )
 
 

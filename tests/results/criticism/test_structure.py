@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import integrate
@@ -155,6 +157,16 @@ def test_a_posterior_with_two_modes_is_named_unless_it_has_both() -> None:
     assert found.doubtful
     assert found.said.startswith("`f` may change its sign")
     assert "symmetry" not in {each.name for each in both.diagnose().doubtful}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"engine": "mcmc", "chains": 2, "draws": 20}, {"posterior": "corrected"}])
+def test_draws_are_at_both_modes(options: dict[str, Any]) -> None:
+    model = gpdsl.compile(TEXT.format(kernel="RBF(1)").replace("(f,", "(f^2,"))
+    fit = model.fit({"x": X[:8], "y": CURVE["y"][:8] ** 2 + 1}, **options)
+    (found,) = (each for each in fit.diagnose() if each.name == "symmetry")
+    assert not found.doubtful
+    assert found.said.endswith("what is told is of both")
 
 
 def test_the_summary_names_what_is_doubtful_in_a_line_each() -> None:
