@@ -368,7 +368,7 @@ class LevelsProfile:
 
 
 class ByLevelSearch:
-    """The parameters of the greatest bound."""
+    """The parameters of the greatest bound. Its programs serve whoever asks for the bound at others."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.profile = problem, LevelsProfile(problem)
@@ -384,7 +384,7 @@ class ByLevelSearch:
     def finish(self) -> Result:
         """The best parameters so far, with the sites there."""
         best: Outcome = self.bound.best
-        return self.profile.at(best.point)
+        return replace(self.profile.at(best.point), profile=lambda: self.profile)
 
     state = finish
 

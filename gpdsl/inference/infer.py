@@ -235,8 +235,9 @@ def infer(
             result = attempt(whole, engine.fit) if plain else attempt_mixture(problem, engine.fit, known_exact)
             if engine.refined:
                 result = finely(whole, from_all_sides(whole, result, engine.fit), engine.fit)
-            profile: Callable[[], Profile] | None
-            profile = None if engine.profiled is None else partial(engine.profiled, problem, result)
+            profile = result.profile
+            if profile is None and engine.profiled is not None:
+                profile = partial(engine.profiled, problem, result)
             if whole is not problem:  # programs of the profile are those of the search
                 profile, result = partial(SitesProfile, whole, result, first.count), of_first(result, first.count)
             monitor.ended(result)
