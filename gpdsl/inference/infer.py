@@ -28,7 +28,6 @@ from gpdsl.inference.exact.predictive import Exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.fields.plan import OverFields, explain_fields, infer_fields
 from gpdsl.inference.inducing.start import start_inducing
-from gpdsl.inference.integrated import Profile
 from gpdsl.inference.layered.planning import plan_layered
 from gpdsl.inference.layered.predictive import Layered
 from gpdsl.inference.layered.settled import from_the_last_layer
