@@ -73,13 +73,24 @@ def notes_on_constants(program: Program, data: Data) -> tuple[str, ...]:
     found = []
     for name, values in data.outputs.items():
         known, kind = values[data.observed[name]], program.declarations.outputs[name].kind
-        if kind in CONTINUOUS and known.size > 1 and np.ptp(known) == 0 and program.parameters.initial:
+        if kind in CONTINUOUS and known.size > 1 and np.ptp(known) == 0 and _noise_moves(program, name):
             found.append(
                 f"all {known.size} values of `{name}` are {known.flat[0]:g}: {SAME_VALUES}, and the "
                 "bound grows with every step to less noise; it says nothing, nor do the parameters: fix them, or give "
                 "them priors"
             )
     return tuple(found)
+
+
+def _noise_moves(program: Program, output: str) -> bool:
+    """Whether the width of a density of an output is learnt, as far as its law tells: slopes may be held at 0."""
+    refs, found = program.translator.references, []
+    for law in (each.law for each in program.observations if output in each.outputs):
+        noise: Any = None if law is None else law.arguments.get("sd", law.arguments.get("scale"))
+        known = [refs[each] for each in getattr(noise, "free_symbols", ())]
+        moving = any(ref.kind == "latent" or ref.name in program.parameters.initial for ref in known)
+        found.append(moving or not hasattr(noise, "free_symbols"))
+    return any(found)
 
 
 def notes_on_inputs(program: Program, data: Data) -> tuple[str, ...]:

@@ -273,6 +273,8 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         habit = f"a size stands in the type: `{rather}`; in the name stands an index"
     elif shown.startswith('"') and before.rstrip().endswith(("==", "!=")):
         habit = habit or LEVELS
+    elif re.fullmatch(r"\s*index\s+\w+\s+in\s*\{\s*(\"?\w+\"?\s*,\s*)*", before) and token.isidentifier():
+        habit = f'levels that are words stand in quotes: `"{token}"`'
     elif token == "=" and before.startswith("kernel "):
         habit = KERNEL_BY_NAME
     return wrong.Unexpected(span, shown, expected, form, habit)

@@ -9,8 +9,11 @@ from dataclasses import replace
 import numpy as np
 import sympy as sp
 
-from gpdsl.symbolic.conditions import choose
+from gpdsl.language.model import reads_of
+from gpdsl.symbolic.conditions import choose, condition
+from gpdsl.symbolic.dependence import kernel_expressions
 from gpdsl.symbolic.expectations import additive_parts, has_external, latents_in, split_terms
+from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.numeric import degree_bound, evaluate
 from gpdsl.symbolic.terms import Formula, ObservationTerms, Warp
@@ -87,6 +90,18 @@ def centred(translator: Translator, latent: object) -> bool:
     """Whether the prior mean of a latent is zero."""
     environment = {axis_key(axis): axis_key(axis) for axis in latent.axes}  # type: ignore[attr-defined]
     return bool(translator.scalar(latent.mean, environment) == 0)  # type: ignore[attr-defined]
+
+
+def without_slope(translator: Translator, observations: Sequence[ObservationTerms], learnt: Sequence[str]) -> list[str]:
+    """Learnt parameters that are read only in jumps that no latent smooths: the density is flat in them elsewhere."""
+    latents, refs = translator.declarations.latents.values(), translator.references
+    read = [each.log_density for each in observations]
+    read += [translator.scalar(each.mean, {axis_key(axis): axis_key(axis) for axis in each.axes}) for each in latents]
+    jumps = {e for each in read for e in each.atoms(condition, floor) if not latents_in(translator, e)}
+    plain = sp.Tuple(*read).xreplace(dict.fromkeys(jumps, sp.Integer(1))).free_symbols if jumps else set()
+    steps = {refs[each].name for jump in jumps for each in jump.free_symbols} - {refs[each].name for each in plain}
+    kernels = {each.name for latent in latents for e in kernel_expressions(latent.kernel) for each in reads_of(e)}
+    return [name for name in learnt if name in steps - kernels and all(refs[each].kind != "reduced" for each in plain)]
 
 
 def _even(

@@ -210,6 +210,13 @@ def test_outputs_that_are_all_the_same_are_said_to_tell_nothing(options: dict) -
     assert not any("nothing tells" in note for note in held.notes)
 
 
+def test_slopes_that_are_held_at_zero_are_no_outputs_without_noise() -> None:
+    text = "input x : real\noutput y : real\nparam r : real = 0.5\nlatent f(x) ~ GP(0, RBF(2))\n"
+    text += "y ~ Normal(D(f, x) - r * f, 0.05)"
+    fit = gpdsl.compile(text).fit({"x": np.arange(12.0), "y": np.zeros(12)})
+    assert not any("nothing tells" in note for note in fit.notes)
+
+
 PRODUCTS = "param v : positive\nparam c : positive\nparam sigma : positive\nlatent f(x) ~ GP(0, {kernel})\n"
 
 

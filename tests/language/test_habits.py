@@ -27,6 +27,10 @@ y ~ {law}
 
 
 SNIPPETS = {
+    "levels_without_quotes": "index q in {low, high}\n",
+    "a_poisson_that_is_always_zero": TEXT.replace(": real\nparam s2", ": count\nparam s2").replace(
+        "{law}", "Mixture(0.3, Poisson(0), Poisson(exp(f)))"
+    ),
     "stan_block": "data { int N; }\nparameters { real<lower=0> sigma; }\n",
     "stan_program": "data {\n  int N;\n}\nmodel {\n  y ~ normal(0, 1);\n}\n",
     "stan_transformed": "transformed parameters {\n  real s;\n}\n",

@@ -143,3 +143,14 @@ def test_the_plan_refuses_devices_that_the_fit_refuses(head: str, options: dict)
             method({"x": X, "y": Y}, **options)
         found.append(str(caught.value))
     assert found[0] == found[1]
+
+
+def test_a_parameter_without_a_slope_is_told() -> None:
+    """A search by slopes leaves the place of a jump where it starts: it was told not to be determined by the data."""
+    text = "input x : real\noutput n : count\nparam at : real = 8 fixed\nparam a : real\nparam b : real\n"
+    jump = "let early = if x < at then 1 else 0\nn ~ Poisson(exp(if early == 1 then a else b))"
+    data = {"x": np.arange(30.0), "n": np.where(np.arange(30) < 20, [4, 5, 3] * 10, 1)}
+    assert not any("jump" in note for note in gpdsl.compile(text + jump).fit(data).notes)
+    fit = gpdsl.compile(text.replace(" fixed", "") + jump).fit(data)
+    (said,) = (each.said for each in fit.diagnose().doubtful)
+    assert "`at` is read only where values jump" in said and fit.parameters["at"] == 8

@@ -326,7 +326,9 @@ def _argument(
         require_axes(scope, place.left, checked, allowed)
     value = fact_of(scope, checked).value
     if value is not None:
-        check_domain(scope, formula.span, f"`{parameter.name}` of `{entry.name}`", value, parameter.domain)
+        never = (entry.name, value) in (("Poisson", 0), ("Binomial", 0))
+        remedy = ": 1e-9 where all counts are 0" if never else ""
+        check_domain(scope, formula.span, f"`{parameter.name}` of `{entry.name}`", value, parameter.domain, remedy)
     return checked
 
 

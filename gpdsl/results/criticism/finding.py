@@ -14,6 +14,7 @@ from gpdsl.errors import GpdslError, plural, preformatted
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.integrated import Profile
 from gpdsl.results.table import subscript
+from gpdsl.symbolic.coupling import without_slope
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
@@ -272,14 +273,14 @@ NAMED, LISTED = 4, 8
 def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
     """Directions in which the evidence is flat, in the names of parameters, and whether the search has ended at all.
 
-    Not those of elements that have `ended` at a bound, where the evidence is flat on the real line.
+    Not those that move most what has `ended` where the evidence is flat on the real line: `flat_by_itself`.
     """
     values, vectors = found.directions()
     flat, alone = int(np.sum(values < 1.0)), dict[str, float]()
     for value, vector in zip(values[:flat], vectors.T[:flat], strict=True):
         chosen = _moved(vector)
         names = list(dict.fromkeys(found.names[i] for i in chosen))
-        if set(names) <= ended:
+        if names[0] in ended:
             continue
         if len(names) == 1:
             alone.setdefault(names[0], float(value))
@@ -312,7 +313,9 @@ def _open(alone: dict[str, float]) -> Finding:
     names, flattest = [f"`{name}`" for name in alone], min(alone.values())
     if len(names) == 1:
         said = f"{names[0]} is not determined by the data: its value is where the search has ended"
-        return Finding("parameters", flattest, True, said, f"give {names[0]} a prior or bounds, or fix it")
+        return Finding(
+            "parameters", flattest, True, said, f"give {names[0]} a prior that says more, or bounds, or fix it"
+        )
     left = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     listed = ", ".join(names[:LISTED]) + left if left else f"{', '.join(names[:-1])} and {names[-1]}"
     said = f"{listed} are not determined by the data: their values are where the search has ended"
@@ -341,3 +344,11 @@ def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
             said = f"`{name}` is at the edge of its domain, {low:g} to {high:g}"
             remedy = "widen the bounds, or ask whether the model suits the data"
             yield Finding("parameters", nearest, True, said, remedy), {name + subscript(at + 1) for at in there}
+
+
+def flat_by_itself(fit: Fit, edges: Sequence[tuple[Finding, set[str]]]) -> set[str]:
+    """Elements along which the evidence is flat for a told reason: at a bound, or read only where values jump."""
+    program, names = fit.program, {name for _, ended in edges for name in ended}
+    for name in without_slope(program.translator, program.observations, list(program.parameters.initial)):
+        names.update(name + subscript(i + 1 for i in at) for at in np.ndindex(np.shape(fit.parameters[name])))
+    return names

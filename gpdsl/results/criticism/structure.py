@@ -317,7 +317,8 @@ def _reaches(name: str, near: np.ndarray, far: np.ndarray, form: Form, program: 
     same = list(_constant(name, "all rows", least, form, program)) if len(far) > 1 else []
     if middle < STRANGERS and isinstance(form, Base) and form.name == "Same":
         said = f"`{name}` has next to no two rows in one group: it is noise by another name"
-        yield Finding("reach of latents", middle, True, said, "leave it out, or group rows by what they have in common")
+        remedy = "leave it out, or group rows by what they have in common"
+        yield Finding("reach of latents", middle, not spreading(program), said, remedy)  # which counts may need
     elif middle < STRANGERS:
         said = f"`{name}` has a correlation of {middle:.2g} with itself at the next row: to it, rows are all unrelated"
         spread = spreading(program)

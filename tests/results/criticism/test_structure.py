@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,12 @@ def test_kernels_that_go_with_the_inputs_are_left_alone(kernel: str) -> None:
 
 
 def test_groups_of_one_row_each_have_no_length_scale() -> None:
-    (found,) = _reaches("u", np.eye(5), np.eye(5), Base("Same", (), (), ()), None)  # type: ignore[arg-type]
-    assert found.doubtful and "noise by another name" in found.said and "length-scale" not in found.remedy
+    """Of counts each row's own effect is their overdispersion, as in the models of Besag, York and Mollié."""
+    for law in ("Normal", "Poisson"):
+        program: Any = SimpleNamespace(observations=[SimpleNamespace(distribution=law)])
+        (found,) = _reaches("u", np.eye(5), np.eye(5), Base("Same", (), (), ()), program)
+        assert found.doubtful == (law == "Normal")
+        assert "noise by another name" in found.said and "length-scale" not in found.remedy
 
 
 @pytest.mark.slow
