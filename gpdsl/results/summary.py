@@ -16,7 +16,6 @@ from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.fit import Fit
 from gpdsl.shown import rounded
-from gpdsl.symbolic.coupling import without_slope
 from gpdsl.symbolic.density_mass import doubtful
 
 if TYPE_CHECKING:
@@ -265,14 +264,8 @@ class WorseThanStart(GpdslError):
 
 
 def doubts(program: Program, parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Densities that do not integrate to one, priors whose density has no bound, and parameters without a slope."""
+    """Densities that do not integrate to one, and priors whose density has no bound."""
     notes = [f"{each.message_text()}: the fit maximises it" for each in unbounded_priors(program.declarations)]
-    notes += [
-        f"`{name}` is read only where values jump, in a condition or `floor`: the bound has no slope along it, and the "
-        f"data have not moved it; write a step whose width is learnt too, `sigmoid((x - {name}) / width)`, or compare "
-        "the bounds of fits at several values that are `fixed`"
-        for name in without_slope(program.translator, program.observations, list(program.parameters.initial))
-    ]
     for observation, said in doubtful(program.translator, parameters):
         name, output = observation.distribution.name, observation.outputs[0]
         what = (

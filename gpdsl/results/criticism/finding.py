@@ -273,7 +273,7 @@ NAMED, LISTED = 4, 8
 def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
     """Directions in which the evidence is flat, in the names of parameters, and whether the search has ended at all.
 
-    Not those that move most what has `ended` where the evidence is flat on the real line: `flat_by_itself`.
+    Not those that move most what has `ended` where the evidence is flat on the real line.
     """
     values, vectors = found.directions()
     flat, alone = int(np.sum(values < 1.0)), dict[str, float]()
@@ -331,7 +331,13 @@ def _confounded(names: list[str], value: float, moved: np.ndarray) -> Finding:
 
 
 def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
-    """Parameters that have gone to the bounds of their domain, with the names of their elements there."""
+    """Parameters at the bounds of their domain, or read only in jumps, with the names of their elements there."""
+    program = fit.program
+    for name in without_slope(program.translator, program.observations, list(program.parameters.initial)):
+        said = f"`{name}` is read only where values jump, in conditions or `floor`: no search by slopes moves it"
+        remedy = f"write a step whose width is learnt too, `sigmoid((x - {name}) / width)`, or compare the bounds of "
+        here = {name + subscript(i + 1 for i in at) for at in np.ndindex(np.shape(fit.parameters[name]))}
+        yield Finding("parameters", 0.0, True, said, remedy + "fits at several values that are `fixed`"), here
     for name in fit.program.parameters.initial:
         param, value = fit.program.declarations.params[name], np.asarray(fit.parameters[name], float)
         low = 0.0 if param.lower is None and param.constraint in {"positive", "unit"} else param.lower
@@ -344,11 +350,3 @@ def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
             said = f"`{name}` is at the edge of its domain, {low:g} to {high:g}"
             remedy = "widen the bounds, or ask whether the model suits the data"
             yield Finding("parameters", nearest, True, said, remedy), {name + subscript(at + 1) for at in there}
-
-
-def flat_by_itself(fit: Fit, edges: Sequence[tuple[Finding, set[str]]]) -> set[str]:
-    """Elements along which the evidence is flat for a told reason: at a bound, or read only where values jump."""
-    program, names = fit.program, {name for _, ended in edges for name in ended}
-    for name in without_slope(program.translator, program.observations, list(program.parameters.initial)):
-        names.update(name + subscript(i + 1 for i in at) for at in np.ndindex(np.shape(fit.parameters[name])))
-    return names

@@ -30,7 +30,6 @@ from gpdsl.results.criticism.finding import (
     affordable,
     allows_errors,
     at_edges,
-    flat_by_itself,
     frame,
     of_curvature,
     unmade,
@@ -332,7 +331,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
         try:
             found = _curvature(fit, ended)
             errors = natural_errors(fit.program.parameters, found, as_arrays(dict(ended.learnt), fit.options.dtype))
-            findings += of_curvature(found, flat_by_itself(fit, edges))
+            findings += of_curvature(found, {name for _, names in edges for name in names})
         except Unknown as reason:
             lacking = str(reason)
         findings += _alike(fit, ended)
