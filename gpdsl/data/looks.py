@@ -52,14 +52,8 @@ def _column(call: m.KernelCall, latent: m.Latent) -> tuple[str, int]:
 
 
 def _coregions(kernel: m.Kernel) -> Iterator[m.KernelCall]:
-    match kernel:
-        case m.KernelCall(name="Coregion"):
-            yield kernel
-        case m.KernelScale(kernel=inner):
-            yield from _coregions(inner)
-        case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside) | m.KernelCall(kernels=inside):
-            for each in inside:
-                yield from _coregions(each)
+    calls = (each for each in m.every_kernel(kernel) if isinstance(each, m.KernelCall))
+    return (each for each in calls if each.name == "Coregion")
 
 
 def wrong_level(column: LevelColumn, found: Found, values: np.ndarray, size: int) -> DataMistake | None:

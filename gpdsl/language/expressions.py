@@ -288,3 +288,20 @@ class KernelProduct(Kernel):
     """Product of two or more covariance functions (a power is a product)."""
 
     factors: tuple[Kernel, ...]
+
+
+def kernels_in(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The covariance functions directly inside another."""
+    match kernel:
+        case KernelCall(kernels=inside) | KernelSum(terms=inside) | KernelProduct(factors=inside):
+            return inside
+        case KernelScale(kernel=inner):
+            return (inner,)
+    return ()
+
+
+def every_kernel(kernel: Kernel) -> Iterator[Kernel]:
+    """A covariance function and all that are inside it, from the outside in."""
+    yield kernel
+    for each in kernels_in(kernel):
+        yield from every_kernel(each)

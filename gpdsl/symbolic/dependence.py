@@ -17,22 +17,14 @@ def reads_of_distribution(call: m.DistributionCall) -> Iterator[m.Read]:
 
 def kernel_expressions(kernel: m.Kernel) -> Iterator[m.Expression]:
     """Every expression inside a covariance function: its parameters, factors and what it sees of the inputs."""
-    match kernel:
-        case m.KernelCall(arguments=arguments, kernels=inside, on=on):
-            yield from arguments.values()
-            yield from on
-            for each in inside:
-                yield from kernel_expressions(each)
-        case m.KernelFormula(arguments=arguments, on=on, body=body):
-            yield from arguments.values()
-            yield from on
-            yield body
-        case m.KernelScale(factor=factor, kernel=inner):
-            yield factor
-            yield from kernel_expressions(inner)
-        case m.KernelSum(terms=group) | m.KernelProduct(factors=group):
-            for each in group:
-                yield from kernel_expressions(each)
+    for each in m.every_kernel(kernel):
+        match each:
+            case m.KernelCall(arguments=arguments, on=on):
+                yield from (*arguments.values(), *on)
+            case m.KernelFormula(arguments=arguments, on=on, body=body):
+                yield from (*arguments.values(), *on, body)
+            case m.KernelScale(factor=factor):
+                yield factor
 
 
 def row_quantities(declarations: m.Declarations) -> frozenset[str]:

@@ -9,33 +9,42 @@ import sympy as sp
 from gpdsl.symbolic.conditions import CONDITIONS, less
 
 
-class softplus(sp.Function):
-    """log(1 + exp(x)), without overflow."""
+class _Real(sp.Function):
+    """One with real values."""
+
+    is_real = True
+
+
+class _OfOne(_Real):
+    """One with real values, of one argument."""
 
     nargs = 1
-    is_real = True
+
+
+class _OfTwo(_Real):
+    """One with real values, of two arguments."""
+
+    nargs = 2
+
+
+class softplus(_OfOne):
+    """log(1 + exp(x)), without overflow."""
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """Its derivative."""
         return sigmoid(self.args[0])
 
 
-class log_ndtr(sp.Function):
+class log_ndtr(_OfOne):
     """Logarithm of the standard normal distribution function."""
-
-    nargs = 1
-    is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """Its derivative."""
         return sp.exp(-(self.args[0] ** 2) / 2 - log_ndtr(self.args[0])) / sp.sqrt(2 * sp.pi)
 
 
-class ndtr(sp.Function):
+class ndtr(_OfOne):
     """Standard normal distribution function."""
-
-    nargs = 1
-    is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """Its derivative."""
@@ -53,54 +62,36 @@ class sigmoid(sp.Function):
         return self * sigmoid(-self.args[0])
 
 
-class log1p(sp.Function):
+class log1p(_OfOne):
     """log(1 + x), exact for small x."""
-
-    nargs = 1
-    is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """Its derivative."""
         return 1 / (1 + self.args[0])
 
 
-class times_log(sp.Function):
+class times_log(_OfTwo):
     """y log(x), which is 0 where y is 0, even at x = 0: a count of nothing where nothing is exposed."""
 
-    nargs = 2
-    is_real = True
 
-
-class expm1(sp.Function):
+class expm1(_OfOne):
     """exp(x) - 1, exact for small x."""
-
-    nargs = 1
-    is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """Its derivative."""
         return sp.exp(self.args[0])
 
 
-class lgamma(sp.Function):
+class lgamma(_OfOne):
     """Logarithm of the gamma function; SymPy's own would write out the factorial of a whole number."""
 
-    nargs = 1
-    is_real = True
 
-
-class log_rising(sp.Function):
+class log_rising(_OfTwo):
     """lgamma(x + n) - lgamma(x), exact for large x."""
 
-    nargs = 2
-    is_real = True
 
-
-class log_beta(sp.Function):
+class log_beta(_OfTwo):
     """Logarithm of the beta function, exact for large arguments."""
-
-    nargs = 2
-    is_real = True
 
 
 class absolute(sp.Function):
@@ -114,71 +105,44 @@ class absolute(sp.Function):
         return 1 - 2 * less(self.args[0], sp.Integer(0))
 
 
-class maximum(sp.Function):
+class maximum(_Real):
     """The largest of its arguments; SymPy's own compares each with each."""
 
-    is_real = True
 
-
-class minimum(sp.Function):
+class minimum(_Real):
     """The smallest of its arguments."""
 
-    is_real = True
 
-
-class logsumexp(sp.Function):
+class logsumexp(_Real):
     """log(sum_i exp(x_i)), without overflow."""
 
-    is_real = True
 
-
-class log1mexp(sp.Function):
+class log1mexp(_OfOne):
     """log(1 - exp(-x)) for positive x, exact for small and for large ones."""
 
-    nargs = 1
-    is_real = True
 
-
-class log_difference(sp.Function):
+class log_difference(_OfTwo):
     """log(exp(a) - exp(b)) for a > b."""
 
-    nargs = 2
-    is_real = True
 
-
-class log_ndtr_interval(sp.Function):
+class log_ndtr_interval(_OfTwo):
     """log(Phi(b) - Phi(a)) for a < b, exact in both tails."""
 
-    nargs = 2
-    is_real = True
 
-
-class log_gamma_cdf(sp.Function):
+class log_gamma_cdf(_OfTwo):
     """log of the regularised lower incomplete gamma function of a shape and a value."""
 
-    nargs = 2
-    is_real = True
 
-
-class log_gamma_sf(sp.Function):
+class log_gamma_sf(_OfTwo):
     """log of the regularised upper incomplete gamma function of a shape and a value."""
 
-    nargs = 2
-    is_real = True
 
-
-class log_student_cdf(sp.Function):
+class log_student_cdf(_OfTwo):
     """log of Student's distribution function of degrees of freedom and a value."""
 
-    nargs = 2
-    is_real = True
 
-
-class ndtri(sp.Function):
+class ndtri(_OfOne):
     """Quantile of the standard normal: the inverse of its distribution function."""
-
-    nargs = 1
-    is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """1 / density at the quantile."""
@@ -205,11 +169,8 @@ class divisor(sp.Function):
     is_positive = True
 
 
-class floor(sp.Function):
+class floor(_OfOne):
     """Largest whole number not above; SymPy's own compares its argument with whole numbers one by one."""
-
-    nargs = 1
-    is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """Zero, but at the steps."""

@@ -131,11 +131,7 @@ def is_stationary(d: m.Declarations, latent: m.Latent, kernel: m.Kernel) -> bool
             return name in _STATIONARY and all(isinstance(each, m.Read) for each in on)
         case m.KernelFormula():
             return analyse(kernel, d, latent).stationary is True
-        case m.KernelScale(kernel=inner):
-            return is_stationary(d, latent, inner)
-        case m.KernelSum(terms=group) | m.KernelProduct(factors=group):
-            return all(is_stationary(d, latent, each) for each in group)
-    raise TypeError(f"not a kernel: {type(kernel).__name__}")
+    return all(is_stationary(d, latent, each) for each in m.kernels_in(kernel))
 
 
 def _let(write: Writer, let: m.Let, per_row: bool) -> Entry:

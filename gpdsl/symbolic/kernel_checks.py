@@ -200,17 +200,11 @@ def formulas(declarations: m.Declarations) -> Iterator[tuple[m.Latent, m.KernelF
 
 def _inside(kernel: m.Kernel) -> Iterator[m.KernelFormula]:
     """The formulas over the inputs that a kernel is made of; those between patches see something else."""
-    match kernel:
-        case m.KernelFormula():
-            yield kernel
-        case m.KernelScale(kernel=inner):
-            yield from _inside(inner)
-        case m.KernelCall(name=name, kernels=inside):
-            for each in inside if name != "Patch" else ():
-                yield from _inside(each)
-        case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside):
-            for each in inside:
-                yield from _inside(each)
+    if isinstance(kernel, m.KernelFormula):
+        yield kernel
+    if not (isinstance(kernel, m.KernelCall) and kernel.name == "Patch"):
+        for each in m.kernels_in(kernel):
+            yield from _inside(each)
 
 
 def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula) -> _Use | None:

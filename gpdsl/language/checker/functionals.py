@@ -48,16 +48,12 @@ def roughness(kernel: m.Kernel, order: int, along: frozenset[str] | None = None)
             on and along is not None and along.isdisjoint(read.name for each in on for read in m.reads_of(each))
         ):
             return None
-        case m.KernelCall(name=name):
-            inner = (found for each in kernel.kernels if (found := roughness(each, order, along)) is not None)
-            return _of_family(name, order) or next(inner, None)
         case m.KernelFormula(name=name, points=points):
             return None if len(points) == 2 else _of_formula(name)
-        case m.KernelScale(kernel=inside):
-            return roughness(inside, order, along)
-        case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside):
-            return next((found for each in inside if (found := roughness(each, order, along)) is not None), None)
-    return None
+        case m.KernelCall(name=name) if (own := _of_family(name, order)) is not None:
+            return own
+    inner = (found for each in m.kernels_in(kernel) if (found := roughness(each, order, along)) is not None)
+    return next(inner, None)
 
 
 def _of_family(name: str, order: int) -> Roughness | None:
@@ -215,10 +211,8 @@ def _unintegrable(kernel: m.Kernel) -> str:
             return f"covariances of `{name}` are not integrated in closed form"
         case m.KernelCall(on=on) if on:
             return "its kernel sees another column than the one that is integrated over (`on`)"
-        case m.KernelScale(kernel=inside):
-            return _unintegrable(inside)
-        case m.KernelSum(terms=parts):
-            return next((found for each in parts if (found := _unintegrable(each))), "")
+        case m.KernelScale() | m.KernelSum():
+            return next((found for each in m.kernels_in(kernel) if (found := _unintegrable(each))), "")
         case m.KernelProduct(factors=parts):
             shown = [each for each in map(_plain, parts) if each is not None]
             if len(shown) > 1 and not all(isinstance(e, m.KernelCall) and e.name in _POLYNOMIALS for e in shown):

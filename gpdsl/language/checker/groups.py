@@ -127,18 +127,12 @@ def check_labels_seen(scope: Scope, latent: m.Latent) -> None:
 def _seen(kernel: m.Kernel, arguments: tuple[str, ...]) -> list[tuple[tuple[Span, str], str]]:
     """Which kernel, by place and name, sees which input."""
     match kernel:
-        case m.KernelCall(kernels=inside) if inside:
-            return [each for part in inside for each in _seen(part, arguments)]
         case m.KernelFormula(levels=levels, on=on) if levels:
             return _seen(replace(kernel, levels=(), on=on[:-1]), arguments)
-        case m.KernelCall(name=name) | m.KernelFormula(name=name):
+        case m.KernelCall(name=name, kernels=()) | m.KernelFormula(name=name):
             names = [each.name for one in kernel.on for each in _reads(one)] if kernel.on else arguments
             return [((kernel.span, name), each) for each in names]
-        case m.KernelScale(kernel=inner):
-            return _seen(inner, arguments)
-        case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside):
-            return [each for part in inside for each in _seen(part, arguments)]
-    return []
+    return [each for part in m.kernels_in(kernel) for each in _seen(part, arguments)]
 
 
 def _reads(expression: m.Expression) -> list[m.Read]:

@@ -133,14 +133,7 @@ def _power(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -
 
 def _size(kernel: m.Kernel) -> int:
     """How many kernels of the table it has once powers are written out."""
-    match kernel:
-        case m.KernelScale(kernel=inner):
-            return _size(inner)
-        case m.KernelSum(terms=parts) | m.KernelProduct(factors=parts):
-            return sum(_size(part) for part in parts)
-        case m.KernelCall(kernels=parts):
-            return 1 + sum(_size(part) for part in parts)
-    return 1
+    return sum(isinstance(each, m.KernelCall | m.KernelFormula) for each in m.every_kernel(kernel))
 
 
 def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> m.Kernel:

@@ -35,11 +35,6 @@ def expressions(declarations: m.Declarations) -> Iterator[m.Expression]:
 def _of_kernel(kernel: m.Kernel) -> Iterator[m.Expression]:
     """What stands inside the kernels of a covariance function, without the factors before them."""
     match kernel:
-        case m.KernelScale(kernel=inside):
-            yield from _of_kernel(inside)
-        case m.KernelSum(terms=several) | m.KernelProduct(factors=several):
-            for each in several:
-                yield from _of_kernel(each)
         case m.KernelCall(name="Linear", arguments=arguments):
             yield from (value for name, value in arguments.items() if name != "ell")
         case m.KernelCall(arguments=arguments, kernels=inside, on=on):
@@ -49,8 +44,10 @@ def _of_kernel(kernel: m.Kernel) -> Iterator[m.Expression]:
                 yield from _of_kernel(each)
                 yield from _every_factor(each)
         case m.KernelFormula(body=body, on=on):
-            yield body
-            yield from on
+            yield from (body, *on)
+        case _:
+            for each in m.kernels_in(kernel):
+                yield from _of_kernel(each)
 
 
 def _every_factor(kernel: m.Kernel) -> Iterator[m.Expression]:

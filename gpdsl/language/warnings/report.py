@@ -63,14 +63,11 @@ def _initial(declarations: m.Declarations, expression: m.Expression) -> list[flo
 
 
 def _kernels(kernel: m.Kernel) -> Iterator[m.Kernel]:
-    match kernel:
-        case m.KernelScale(kernel=inside):
-            yield from _kernels(inside)
-        case m.KernelSum(terms=several) | m.KernelProduct(factors=several):
-            for each in several:
-                yield from _kernels(each)
-        case _:
-            yield kernel
+    if isinstance(kernel, m.KernelCall | m.KernelFormula):
+        yield kernel
+    else:
+        for each in m.kernels_in(kernel):
+            yield from _kernels(each)
 
 
 # Distributions that hardly fit their arguments.
