@@ -12,7 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.data import bind
-from gpdsl.data.write import FORMATS, write_table
+from gpdsl.data.files import FORMATS, write_table
 from gpdsl.replacing import replacing
 
 

@@ -124,7 +124,7 @@ def run_simulate(arguments: argparse.Namespace) -> int:
 
     Draw and write.
     """
-    from gpdsl.data.write import check_format, write_text
+    from gpdsl.data.files import check_format, write_text
 
     for option, path in (("--out", arguments.out), ("--truth", arguments.truth)):
         if path is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from gpdsl.data.bind import bind
 from gpdsl.data.bound import Data
 from gpdsl.data.errors import DataError, DataMistake, TooManyInducing
-from gpdsl.data.read import read_table
+from gpdsl.data.files import read_table
 from gpdsl.data.table import Table, minibatches, some_rows
 from gpdsl.data.times import Calendar
 

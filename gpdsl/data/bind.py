@@ -12,9 +12,8 @@ from gpdsl.data import errors
 from gpdsl.data.bound import Data, Sizes
 from gpdsl.data.columns import Found, Wanted, find, in_order_of, places
 from gpdsl.data.file_mistakes import UnknownLevel
-from gpdsl.data.later_levels import truths_as, warn_of_spellings
-from gpdsl.data.looks import level_columns, wrong_level
-from gpdsl.data.read import read_table
+from gpdsl.data.files import read_table
+from gpdsl.data.looks import level_columns, truths_as, warn_of_spellings, wrong_level
 from gpdsl.data.table import Table, pieces, stays_on_disk
 from gpdsl.data.times import Calendar, moments_of
 from gpdsl.data.values import (

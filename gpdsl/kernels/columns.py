@@ -15,7 +15,7 @@ from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scal
 from gpdsl.language import model as m
 from gpdsl.language.vocabulary import KERNELS
 from gpdsl.lowering.table import evaluate
-from gpdsl.symbolic.kernel_calculus import ImageSize
+from gpdsl.symbolic.errors import ImageSize
 from gpdsl.symbolic.kernel_formula import formula_of, require_variance
 from gpdsl.symbolic.translate import NeedsElements, Ref, Translator, axis_key
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.kernels.functionals import DIRECT_COLUMNS, squared_distance
 from gpdsl.lowering.table import evaluate
-from gpdsl.symbolic.kernel_calculus import at_values, can_be_expanded, differentiated
+from gpdsl.symbolic.functions import at_values, can_be_expanded, differentiated
 from gpdsl.symbolic.kernel_formula import DISTANCE, MAX_SIMPLIFIED, Formula, Reduced, at_zero, element_of
 from gpdsl.symbolic.kernel_values import elements_read, levels_at
 

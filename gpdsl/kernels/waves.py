@@ -17,7 +17,7 @@ from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scal
 from gpdsl.kernels.formula import number_of
 from gpdsl.kernels.wave_families import STANDING, WAVES, Points, Waves, mixture, product
 from gpdsl.lowering.table import evaluate
-from gpdsl.symbolic.kernel_calculus import expanded
+from gpdsl.symbolic.functions import expanded
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula
 from gpdsl.symbolic.kernel_values import elements_read
 from gpdsl.symbolic.spectral import spectral_density

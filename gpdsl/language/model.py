@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.language.expressions import *  # noqa: F403  # what reads a model reads its expressions: `m.Read`
-from gpdsl.language.expressions import Axis, Expression, Kernel, Subscript
+from gpdsl.language.expressions import Axis, Expression, Kernel, Read, Subscript, reads_of
 from gpdsl.language.vocabulary import Source, Span
 
 # Declarations of what is called (functions, kernels and densities by formula, opaque functions), and defaults.
@@ -231,11 +231,22 @@ class DistributionCall:
 
     def expressions(self) -> Iterator[Expression]:
         """Its arguments, its formula, and those of its components."""
-        yield from self.arguments.values()
-        if self.log_density is not None:
-            yield self.log_density
+        for call in self.calls():
+            yield from call.arguments.values()
+            if call.log_density is not None:
+                yield call.log_density
+
+    def reads(self) -> Iterator[Read]:
+        """Every value that its arguments read, those of its components included."""
+        for call in self.calls():
+            for each in call.arguments.values():
+                yield from reads_of(each)
+
+    def calls(self) -> Iterator[DistributionCall]:
+        """Itself and the distributions inside it."""
+        yield self
         for component in self.components:
-            yield from component.expressions()
+            yield from component.calls()
 
 
 @dataclass(frozen=True)

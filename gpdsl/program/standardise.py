@@ -10,9 +10,8 @@ import numpy as np
 
 from gpdsl.data import Data, bind
 from gpdsl.data.bind import Columns
-from gpdsl.data.bound import Standardised
+from gpdsl.data.bound import Standardised, learn, spreads
 from gpdsl.data.looks import level_columns
-from gpdsl.data.standardise import learn, spreads
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.program.starts import tied

@@ -15,10 +15,10 @@ from gpdsl.data.bound import Sizes
 from gpdsl.data.columns import STYLES
 from gpdsl.data.convert import column_of
 from gpdsl.data.errors import listed
+from gpdsl.data.files import write_table
 from gpdsl.data.looks import look
 from gpdsl.data.table import Table
 from gpdsl.data.times import as_data
-from gpdsl.data.write import write_table
 from gpdsl.errors import plural
 from gpdsl.forward import resolve
 from gpdsl.language import model as m

@@ -17,7 +17,7 @@ import sympy as sp
 from gpdsl.symbolic import functions as f
 from gpdsl.symbolic.conditions import choose, condition
 from gpdsl.symbolic.expectations import has_external, latents_in
-from gpdsl.symbolic.kernel_calculus import differentiated, expanded
+from gpdsl.symbolic.functions import differentiated, expanded
 from gpdsl.symbolic.kernel_values import start_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.stable import shows_positive

@@ -7,14 +7,6 @@ from collections.abc import Iterable, Iterator
 from gpdsl.language import model as m
 
 
-def reads_of_distribution(call: m.DistributionCall) -> Iterator[m.Read]:
-    """Every value that the arguments of a distribution read, those of its components included."""
-    for each in call.arguments.values():
-        yield from m.reads_of(each)
-    for component in call.components:
-        yield from reads_of_distribution(component)
-
-
 def kernel_expressions(kernel: m.Kernel) -> Iterator[m.Expression]:
     """Every expression inside a covariance function: its parameters, factors and what it sees of the inputs."""
     for each in m.every_kernel(kernel):
@@ -83,7 +75,7 @@ def _read_for(d: m.Declarations, name: str) -> Iterator[m.Read]:
         yield from m.reads_of(d.latents[name].mean)
     for observation in d.observations:
         if name in observation.outputs:
-            yield from reads_of_distribution(observation.distribution)
+            yield from observation.distribution.reads()
 
 
 def unobserved(declarations: m.Declarations, call: m.DistributionCall) -> list[str]:
@@ -91,7 +83,7 @@ def unobserved(declarations: m.Declarations, call: m.DistributionCall) -> list[s
     d = declarations
     wanted = {*d.latents, *d.rows}
     found: dict[str, None] = {}
-    for read in reads_of_distribution(call):
+    for read in call.reads():
         names = origins(d, read.name, wanted) if read.name in d.lets else [read.name]
         found |= dict.fromkeys(name for name in names if name in wanted)
     return list(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpdsl.language.errors.base import Mistake, Named, OfLatent
+from gpdsl.language.errors.base import Mistake, Named, OfKernel, OfLatent
 from gpdsl.language.warnings.cautions import Caution
 
 
@@ -173,3 +173,90 @@ class OutsideOutput(Caution, code="W620"):
         "cut it with `Truncated(..., {cut})`, or use a distribution for {kind} outputs; if other values may be, "
         "declare `output {output} : real`"
     )
+
+
+# E540 to E546 and W640: kernels that prove wrong once their formula or their number of columns is known.
+
+
+class Asymmetric(OfKernel, code="E540"):
+    """A formula that changes when its points change places."""
+
+    points: str
+    swapped: str
+    difference: str
+    forms: str = "(a - b)^2, abs(a - b), a*b or a + b"
+    message: ClassVar = "`{kernel}` is not symmetric: `{kernel}{points}` differs from `{kernel}{swapped}`"
+    label: ClassVar = "not a covariance: {difference}"
+    help: ClassVar = "a covariance of two points is the same in either order; use {forms}"
+
+
+class NoVariance(OfKernel, code="E541"):
+    """A formula with no finite value on the diagonal."""
+
+    where: str
+    message: ClassVar = "`{kernel}` has no finite value {where}, and so no variance"
+    label: ClassVar = "infinite or undefined {where}"
+    help: ClassVar = (
+        "a covariance is finite everywhere; add a positive constant to what is divided by or taken a log of"
+    )
+
+
+class NegativeVariance(OfKernel, code="E542"):
+    """A formula whose diagonal is negative."""
+
+    variance: str
+    message: ClassVar = "the variance of `{kernel}` is negative: {variance}"
+    label: ClassVar = "negative where its two points are the same"
+    help: ClassVar = "a covariance of a point with itself is a variance; check the signs, or add a constant"
+
+
+class ImageSize(Mistake, code="E543"):
+    """An image that does not have as many pixels as the data have columns."""
+
+    height: int
+    width: int
+    columns: int
+    message: ClassVar = "an image of {height} by {width} has {pixels} pixels, but the input has {columns} columns"
+    label: ClassVar = "does not fit the data"
+    help: ClassVar = "correct `image = [height, width]`, or select the pixels with `on = ...`"
+    pixels: int = 0
+
+
+class NoRealValue(OfKernel, code="E544"):
+    """A formula that is not a real number at ordinary points."""
+
+    where: str
+    message: ClassVar = "`{kernel}` is not a real number {where}"
+    label: ClassVar = "outside the domain of a function it uses"
+    help: ClassVar = "a covariance is a finite number for any two points: check square roots, logs and divisions"
+
+
+class RoughFormula(OfLatent, code="E545"):
+    """A derivative of a latent whose kernel by formula has too few."""
+
+    kernel: str
+    times: str
+    message: ClassVar = "`{latent}` has no such derivative: a process with the kernel `{kernel}` is {times}"
+    label: ClassVar = "the formula has a kink where its two points meet"
+    help: ClassVar = "read fewer derivatives, or use a smoother kernel, such as `RBF` or `Matern52`"
+
+
+class NoFeatures(OfLatent, code="E546"):
+    """Inducing features that a kernel does not have."""
+
+    features: str
+    why: str
+    remedy: str = "ask for other features, such as `points(50)`, or use a kernel that has them"
+    message: ClassVar = "`{latent}` has no inducing features of the family `{features}`"
+    label: ClassVar = "{why}"
+
+
+class NotACovariance(OfKernel, code="W640"):
+    """A formula with a negative eigenvalue at some points, or a negative spectral density."""
+
+    finding: str
+    advice: str
+    severity: ClassVar[str] = "warning"
+    message: ClassVar = "`{kernel}` is not a covariance: {finding}"
+    label: ClassVar = "not positive definite"
+    help: ClassVar = "no Gaussian process has it, and a fit may fail; {advice}"

@@ -15,8 +15,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.functions import absolute
-from gpdsl.symbolic.kernel_calculus import differentiated, expanded, in_words, simplified
+from gpdsl.symbolic.functions import absolute, differentiated, expanded, in_words, simplified
 from gpdsl.symbolic.kernel_coordinates import Pair, expression_of
 from gpdsl.symbolic.kernel_formula import DISTANCE, at_zero
 from gpdsl.symbolic.kernel_values import smoothness, start_of

@@ -15,7 +15,8 @@ from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.warnings.factors import expressions
 from gpdsl.language.writing import Writer
-from gpdsl.symbolic import kernel_calculus, kernel_values
+from gpdsl.symbolic import errors, kernel_values
+from gpdsl.symbolic.functions import expanded
 from gpdsl.symbolic.kernel_analysis import analyse
 from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
 from gpdsl.symbolic.spectral import lowest_density
@@ -89,7 +90,7 @@ def _rough(declarations: m.Declarations) -> Iterator[Mistake]:
         if known is not None and known < len(read.functional.derivative):
             times = {0: "not differentiable", 1: "differentiable once only"}.get(known, "differentiable twice only")
             kernel = next(_inside(declarations.latents[name].kernel)).name
-            yield kernel_calculus.RoughFormula(read.span, name, kernel, times)
+            yield errors.RoughFormula(read.span, name, kernel, times)
 
 
 def _reads(declarations: m.Declarations) -> Iterator[m.Read]:
@@ -110,7 +111,7 @@ def doubtful_kernels(declarations: m.Declarations) -> Iterator[Mistake]:
         finding = _finding(use) if use is not None else None
         if finding is not None:
             seen.add(place)
-            yield kernel_calculus.NotPositiveDefinite(kernel.body.span, kernel.name, *finding)
+            yield errors.NotACovariance(kernel.body.span, kernel.name, *finding)
 
 
 def _finding(use: _Use) -> tuple[str, str] | None:
@@ -264,7 +265,7 @@ def _symmetric(formula: Formula) -> bool:
 
 
 def _same(one: sp.Expr, other: sp.Expr) -> bool:
-    return bool(kernel_calculus.expanded(one - other) == 0)
+    return bool(expanded(one - other) == 0)
 
 
 def _asymmetry(use: _Use) -> Mistake | None:
@@ -283,7 +284,7 @@ def _asymmetry(use: _Use) -> Mistake | None:
             pair = "[{}, {}]" if levels else "({}, {})"
             forms = (f"w[{first}] + w[{second}], w[{first}] * w[{second}] and the like",) if levels else ()
             written = pair.format(first, second), pair.format(second, first)
-            return kernel_calculus.Asymmetric(use.kernel.body.span, use.kernel.name, *written, shown, *forms)
+            return errors.Asymmetric(use.kernel.body.span, use.kernel.name, *written, shown, *forms)
     return None
 
 
@@ -302,9 +303,7 @@ def _values(use: _Use) -> Mistake | None:
         if known.size:
             lowest, largest = min(lowest, float(known.min())), max(largest, float(known.max()))
     if not finite:
-        return kernel_calculus.NoRealValue(
-            use.kernel.body.span, use.kernel.name, "at any of the points that were tried"
-        )
+        return errors.NoRealValue(use.kernel.body.span, use.kernel.name, "at any of the points that were tried")
     if largest < 0:
-        return kernel_calculus.NegativeVariance(use.kernel.body.span, use.kernel.name, f"{lowest:.3g}")
+        return errors.NegativeVariance(use.kernel.body.span, use.kernel.name, f"{lowest:.3g}")
     return None

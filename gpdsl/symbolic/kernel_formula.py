@@ -14,9 +14,8 @@ import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.language.vocabulary import Span
-from gpdsl.symbolic.errors import BeyondData
-from gpdsl.symbolic.functions import absolute
-from gpdsl.symbolic.kernel_calculus import NoVariance, at_values, expanded
+from gpdsl.symbolic.errors import BeyondData, NoVariance
+from gpdsl.symbolic.functions import absolute, at_values, expanded
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 DISTANCE = sp.Symbol("r", nonnegative=True)

@@ -10,7 +10,7 @@ import sympy as sp
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import DIGITS
-from gpdsl.symbolic.kernel_calculus import at_values, differentiated
+from gpdsl.symbolic.functions import at_values, differentiated
 from gpdsl.symbolic.kernel_formula import DISTANCE, Formula, Reduced, element_of
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.translate import Translator, axis_key

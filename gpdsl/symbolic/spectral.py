@@ -13,7 +13,7 @@ import numpy as np
 import sympy as sp
 from scipy import special
 
-from gpdsl.symbolic.kernel_calculus import expanded
+from gpdsl.symbolic.functions import expanded
 
 FREQUENCY = sp.Symbol("omega", real=True)
 MOST_TERMS = 60

@@ -19,7 +19,7 @@ from types import FrameType
 import numpy as np
 
 from gpdsl.data import bind
-from gpdsl.data.write import write_table
+from gpdsl.data.files import write_table
 from tests.campaign.outcomes import Hung, Outcomes, watch
 from tests.data import models
 

@@ -16,8 +16,7 @@ from gpdsl import GpdslError, GpdslWarning
 from gpdsl.cli.draft import draft
 from gpdsl.data import bind, read_table
 from gpdsl.data.convert import is_code
-from gpdsl.data.later_levels import warn_of_spellings
-from gpdsl.data.looks import look
+from gpdsl.data.looks import look, warn_of_spellings
 from gpdsl.program.standardise import standardise
 from tests.data import models
 

@@ -22,7 +22,7 @@ from gpdsl.data import (
     file_mistakes as time_mistakes,
     read_table,
 )
-from gpdsl.data.standardise import learn
+from gpdsl.data.bound import learn
 from gpdsl.language.model import Declarations
 from tests.data import models
 from tests.goldens import assert_golden

@@ -10,7 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.data import DataError, bind, read_table
-from gpdsl.data.standardise import spreads
+from gpdsl.data.bound import spreads
 from gpdsl.program.program import make_program, make_rows
 from gpdsl.program.standardise import standardise
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpdsl.data import DataError, bind, read_table, table as memory
-from gpdsl.data.write import write_table
+from gpdsl.data.files import write_table
 from gpdsl.errors import GpdslWarning
 from tests.data import models
 

@@ -15,8 +15,8 @@ import sympy as sp
 from gpdsl.language import ModelError
 from gpdsl.language.warnings import Report
 from gpdsl.symbolic.checking import all_warnings, compile_checked, grave_warnings
+from gpdsl.symbolic.functions import in_words
 from gpdsl.symbolic.kernel_analysis import analyse
-from gpdsl.symbolic.kernel_calculus import in_words
 from tests.timing import processor_seconds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kernels"

@@ -29,7 +29,7 @@ from gpdsl.program.kept import forget
 from gpdsl.program.program import Program
 from gpdsl.program.tracing import prepared
 from gpdsl.symbolic.checking import compile_checked
-from gpdsl.symbolic.kernel_calculus import NoFeatures
+from gpdsl.symbolic.errors import NoFeatures
 from gpdsl.symbolic.translate import axis_key
 
 ROOM = 0.05

@@ -9,8 +9,8 @@ from dataclasses import replace
 from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.scope import SORTS, Place, Scope
 from gpdsl.language.errors import axes as wrong
+from gpdsl.language.errors.definitions import BadSlice
 from gpdsl.language.errors.functionals import NotALabel
-from gpdsl.language.errors.kernels import BadSlice
 from gpdsl.language.errors.limits import SizeOutOfRange, TooManyElements
 from gpdsl.language.errors.names import NotAnIndex, SliceNotHere
 from gpdsl.language.habits import SUBSCRIPT_OF_A_ROW

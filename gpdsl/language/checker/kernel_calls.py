@@ -12,7 +12,7 @@ from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
 from gpdsl.language.distributions import KernelFamily, Parameter, signature
-from gpdsl.language.errors import kernels as wrong
+from gpdsl.language.errors import definitions as wrong
 from gpdsl.language.errors.axes import KernelAxis, SeveralAxes
 from gpdsl.language.errors.calls import NotWhole
 from gpdsl.language.errors.functionals import NoColumnsOfPoints

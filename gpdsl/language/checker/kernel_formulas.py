@@ -17,7 +17,7 @@ from gpdsl.language.checker.functions import texts_of
 from gpdsl.language.checker.groups import all_elements
 from gpdsl.language.checker.kernel_calls import ON, Domain, argument_axes, column_axis, fit_argument, own_axes, selected
 from gpdsl.language.checker.scope import Fact, Left, Place, Scope, describe_axes
-from gpdsl.language.errors import kernels as wrong
+from gpdsl.language.errors import definitions as wrong
 from gpdsl.language.errors.axes import KernelAxis
 from gpdsl.language.vocabulary import REDUCTIONS
 

@@ -95,17 +95,13 @@ def check_order(scope: Scope, seen: Sequence[m.Observation]) -> None:
 
 def output_reads(scope: Scope, observation: m.Observation) -> list[m.Read]:
     """Every output read on the right of a statement."""
-    found = [read for each in _expressions(observation.distribution) for read in m.reads_of(each)]
+    found = [*observation.distribution.reads()]
     own = observation.outputs[0], observation.subscripts
     density = observation.distribution.log_density
     if density is not None:
         # The formula of a density holds what stands left of `~` too.
         found += [read for read in m.reads_of(density) if (read.name, read.subscripts) != own]
     return [read for read in found if read.name in scope.outputs]
-
-
-def _expressions(call: m.DistributionCall) -> list[m.Expression]:
-    return [*call.arguments.values(), *(each for part in call.components for each in _expressions(part))]
 
 
 def _check_own(scope: Scope, name: str, seen: Sequence[m.Observation]) -> None:

@@ -253,18 +253,13 @@ def unbounded_priors(declarations: m.Declarations) -> Iterator[Mistake]:
         if param.prior is None or param.fixed:
             continue
         low, high = _domain(param)
-        for prior in _plain(param.prior):
+        for prior in (each for each in param.prior.calls() if not each.components):
             ends = [end for name, end in _SHAPES.get(prior.name, ()) if _below_one(declarations, prior, name)]
             ends = [end for end in ends if not (end == "is 0" and low > 0) and not (end == "is 1" and high < 1)]
             if ends:
                 remedy = _BOUNDED[prior.name]
                 yield UnboundedPrior(param.prior.span, param.name, prior.name, " or ".join(ends), remedy)
                 break
-
-
-def _plain(prior: m.DistributionCall) -> list[m.DistributionCall]:
-    """The distributions a prior is made of."""
-    return [each for part in prior.components for each in _plain(part)] if prior.components else [prior]
 
 
 def _below_one(declarations: m.Declarations, prior: m.DistributionCall, name: str) -> bool:

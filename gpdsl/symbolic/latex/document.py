@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 
 from gpdsl.errors import printable
 from gpdsl.language import model as m
 from gpdsl.symbolic.information import starts_by_data
-from gpdsl.symbolic.latex.distributions import NOTES, calls_inside
 from gpdsl.symbolic.latex.equations import Equations, Line, aligned
 from gpdsl.symbolic.latex.expressions import number
 from gpdsl.symbolic.latex.mathml import lines_of, mathml, plain
@@ -181,12 +181,48 @@ def _externals(equations: Equations) -> Iterator[str]:
         yield rf"the density ${upright(likelihood.name)}({observed}{bar})$"
 
 
+NOTES: Mapping[str, str] = MappingProxyType(
+    {
+        "Normal": r"$\mathcal{N}(m, v)$ is the normal distribution with mean $m$ and variance $v$",
+        "LogNormal": r"$\mathrm{LogNormal}(m, v)$ is the exponential of a normal variable with mean $m$ and "
+        r"variance $v$",
+        "StudentT": r"$\mathrm{St}_\nu(m, s)$ is Student's $t$ distribution with $\nu$ degrees of freedom, "
+        r"location $m$ and scale $s$",
+        "Laplace": r"$\mathrm{Laplace}(m, s)$ has density $\exp(-\lvert y - m\rvert / s) / 2s$",
+        "Logistic": r"$\mathrm{Logistic}(m, s)$ has location $m$ and scale $s$",
+        "Gamma": r"$\mathrm{Gamma}(a, b)$ has shape $a$ and rate $b$, mean $a/b$",
+        "Exponential": r"$\mathrm{Exponential}(b)$ has rate $b$, mean $1/b$",
+        "Weibull": r"$\mathrm{Weibull}(a, s)$ has shape $a$ and scale $s$",
+        "InverseGamma": r"$\mathrm{InverseGamma}(a, b)$ has shape $a$ and scale $b$, mean $b/(a - 1)$",
+        "HalfNormal": r"$\mathrm{HalfNormal}(s)$ is $\lvert z\rvert$ for $z \sim \mathcal{N}(0, s^2)$",
+        "HalfCauchy": r"$\mathrm{HalfCauchy}(s)$ has density $2 / \pi s(1 + y^2/s^2)$ for $y > 0$",
+        "HalfStudentT": r"$\mathrm{HalfStudentT}(\nu, s)$ is $\lvert z\rvert$ for $z \sim \mathrm{St}_\nu(0, s)$",
+        "PCScale": r"$\mathrm{PCScale}(s_0, \alpha)$ penalises complexity: it exceeds $s_0$ with probability $\alpha$",
+        "PCLengthscale": r"$\mathrm{PCLengthscale}(\ell_0, \alpha, d)$ penalises complexity in $d$ dimensions: it is "
+        r"below $\ell_0$ with probability $\alpha$",
+        "LKJ": r"$\mathrm{LKJ}(\eta)$ gives $\mathbf{R} = \mathbf{L} \mathbf{L}^\top$ a density proportional to "
+        r"$\det(\mathbf{R})^{\eta - 1}$",
+        "NegativeBinomial": r"$\mathrm{NegBin}(m, \phi)$ has mean $m$ and variance $m + m^2/\phi$",
+        "Binomial": r"$\mathrm{Binomial}(n, p)$ counts successes among $n$ trials of probability $p$",
+        "Ordinal": r"$\mathrm{Ordinal}_{F}(m; \mathbf{c})$ takes one of the first $j$ levels with probability "
+        r"$F(c_j - m)$",
+        "MultivariateNormal": r"$\mathcal{N}(\mathbf{m}, \mathbf{S})$ is the normal distribution with mean "
+        r"$\mathbf{m}$ and covariance $\mathbf{S}$",
+        "Censored": r"$\mathrm{Censored}_{[a, b]}$ records values outside of $[a, b]$ as the nearer bound",
+        "Truncated": r"$\mathrm{Truncated}_{[a, b]}$ is the distribution given that its value lies in $[a, b]$",
+        "logit": r"$\operatorname{sigmoid}(z) = 1 / (1 + e^{-z})$",
+        "probit": r"$\Phi$ is the distribution function of $\mathcal{N}(0, 1)$",
+    }
+)
+"""Which parametrisation a symbol stands for, and what the links are, by distribution and by argument."""
+
+
 def _notes(equations: Equations) -> list[str]:
     d = equations.declarations
     calls = [each.prior for each in d.params.values() if each.prior is not None]
     calls += [each.distribution for each in d.rows.values()]
     calls += [each.distribution for each in d.observations]
-    inside = [each for call in calls for each in calls_inside(call)]
+    inside = [each for call in calls for each in call.calls()]
     words = dict.fromkeys(word for each in inside for word in (each.name, *each.arguments))
     return [NOTES[word] for word in words if word in NOTES]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.dependence import reads_of_distribution, row_quantities, unobserved
-from gpdsl.symbolic.latex.distributions import distribution
-from gpdsl.symbolic.latex.expressions import SUM, Expressions, cases, parenthesised
+from gpdsl.language.vocabulary import DISTRIBUTIONS
+from gpdsl.symbolic.dependence import row_quantities, unobserved
+from gpdsl.symbolic.latex.expressions import SUM, Expressions, applied, cases, parenthesised
 from gpdsl.symbolic.latex.kernels import Kernels, definition, formula_definition, most_general, vector_locals
 from gpdsl.symbolic.latex.names import Reads, Symbols, condition, quantified, upright
 
@@ -216,7 +217,7 @@ class Equations:
     def _given(self, printer: Expressions, call: m.DistributionCall) -> str:
         """The bar and what stands behind it: latents and row variables by name, other outputs as they are read."""
         d = self.declarations
-        outputs = [read for read in reads_of_distribution(call) if read.name in d.outputs]
+        outputs = [read for read in call.reads() if read.name in d.outputs]
         shown = [printer.reads.read(each) for each in outputs]
         shown += [self.symbols.of(name).render(bold=bool(d.axes_of(name))) for name in unobserved(d, call)]
         return rf" \mid {', '.join(dict.fromkeys(shown))}" if shown else ""
@@ -246,3 +247,122 @@ def _breakable(formula: str) -> tuple[str, ...]:
 
 def _close(brackets: str) -> str:
     return f"\\!{brackets}" if brackets.startswith(r"\left") else brackets
+
+
+# Distributions, in the parametrisation papers use.
+
+
+_Printer = Callable[[Expressions, m.DistributionCall], str]
+
+
+def squared(expression: m.Expression) -> m.Expression:
+    """The square of an expression; of `0.1` it is `0.01`, of `sqrt(v)` `v`, of `exp(g / 2)` `exp(g)`."""
+    span, axes = expression.span, expression.axes
+    two = m.Number(span, (), 2)
+    match expression:
+        case m.Number(value=value) if abs(value) < 1e6:
+            return m.Number(span, axes, float(f"{value * value:.10g}"))
+        case m.Operation(operator="sqrt", operands=(inner,)):
+            return inner
+        case m.Operation(operator="exp", operands=(inner,)):
+            return m.Operation(span, axes, "exp", (_doubled(inner, two),))
+    return m.Operation(span, axes, "^", (expression, two))
+
+
+def _doubled(expression: m.Expression, two: m.Number) -> m.Expression:
+    match expression:
+        case m.Operation(operator="/", operands=(inner, m.Number(value=2))):
+            return inner
+        case m.Operation(operator="*", operands=(m.Number(value=0.5), inner)):
+            return inner
+    return m.Operation(expression.span, expression.axes, "*", (two, expression))
+
+
+def _normal(printer: Expressions, call: m.DistributionCall) -> str:
+    name = r"\mathcal{N}" if call.name == "Normal" else upright(call.name)
+    return applied(name, rf"{printer.text(call.arguments['mean'])},\; {printer.text(squared(call.arguments['sd']))}")
+
+
+def _student(printer: Expressions, call: m.DistributionCall) -> str:
+    df, mean, scale = (printer.text(call.arguments[each]) for each in ("df", "mean", "scale"))
+    return applied(rf"\mathrm{{St}}_{{{df}}}", rf"{mean},\; {scale}")
+
+
+def _plain(printer: Expressions, call: m.DistributionCall) -> str:
+    """A distribution by its name, arguments in their declared order; a probability through the link that they name."""
+    links, entry = {"logit": r"\operatorname{sigmoid}", "probit": r"\Phi"}, DISTRIBUTIONS.get(call.name)
+    shown = [
+        applied(links[name], printer.text(each)) if name in links else printer.text(each)
+        for name, each in call.arguments.items()
+    ]
+    return applied(upright(entry.latex if entry and entry.latex else call.name), r",\; ".join(shown))
+
+
+def _categorical(printer: Expressions, call: m.DistributionCall) -> str:
+    (name, argument) = next(iter(call.arguments.items()))
+    if name != "logits":
+        return applied(r"\mathrm{Categorical}", printer.vector(argument))
+    if isinstance(argument, m.Read) and printer.reads.is_whole(argument):
+        return applied(r"\mathrm{Categorical}", applied(r"\operatorname{softmax}", printer.vector(argument)))
+    label = printer.symbols.index(argument.axes[-1]) if argument.axes else ""
+    softmax = applied(rf"\operatorname{{softmax}}_{{{label}}}", printer.text(argument))
+    return applied(r"\mathrm{Categorical}", softmax)
+
+
+def _ordinal(printer: Expressions, call: m.DistributionCall) -> str:
+    link = "probit" if "probit" in call.arguments else "logit"
+    word = r"\Phi" if link == "probit" else r"\operatorname{sigmoid}"
+    cutpoints = printer.vector(call.arguments["cutpoints"])
+    return applied(rf"\mathrm{{Ordinal}}_{{{word}}}", rf"{printer.text(call.arguments[link])};\; {cutpoints}")
+
+
+def _multivariate(printer: Expressions, call: m.DistributionCall) -> str:
+    arguments = {name: printer.vector(each) for name, each in call.arguments.items()}
+    covariance = arguments.get("covariance")
+    if covariance is None:
+        factor = arguments.get("factor", "")
+        covariance = rf"{factor}\, {factor}^\top"
+        if "sd" in arguments:
+            covariance += rf" + \operatorname{{diag}}({arguments['sd']})^2"
+    return applied(r"\mathcal{N}", rf"{arguments['mean']},\; {covariance}")
+
+
+def _mixture(printer: Expressions, call: m.DistributionCall) -> str:
+    weight = next(iter(call.arguments.values()))
+    parts = [distribution(printer, each) for each in call.components]
+    if len(parts) == 2 and not weight.axes:
+        first = printer.printed(weight)
+        return rf"{first.at_least(2)}\, {parts[0]} + (1 - {printer.text(weight, 1)})\, {parts[1]}"
+    vector = printer.vector(weight)
+    return rf"\mathrm{{Mixture}}({', '.join([vector, *parts])})"
+
+
+def _bounded(printer: Expressions, call: m.DistributionCall) -> str:
+    """A truncated or censored distribution, its bounds as an interval."""
+    lower = printer.text(call.arguments["lower"]) if "lower" in call.arguments else r"-\infty"
+    upper = printer.text(call.arguments["upper"]) if "upper" in call.arguments else r"\infty"
+    inside = distribution(printer, call.components[0])
+    return rf"\mathrm{{{call.name}}}_{{[{lower},\, {upper}]}}\bigl({inside}\bigr)"
+
+
+_TABLE: Mapping[str, _Printer] = MappingProxyType(
+    {
+        "Normal": _normal,
+        "LogNormal": _normal,
+        "StudentT": _student,
+        "Categorical": _categorical,
+        "Ordinal": _ordinal,
+        "MultivariateNormal": _multivariate,
+        "Mixture": _mixture,
+        "Truncated": _bounded,
+        "Censored": _bounded,
+    }
+)
+"""Distributions with a form of their own; the others are printed by name."""
+
+
+def distribution(printer: Expressions, call: m.DistributionCall) -> str:
+    """A distribution with its arguments."""
+    if call.external:
+        return applied(upright(call.name), ", ".join(printer.vector(each) for each in call.arguments.values()))
+    return _TABLE.get(call.name, _plain)(printer, call)
