@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from importlib import import_module
 from typing import Any, ClassVar, Self, dataclass_transform
 
 LONGEST_QUOTE = 2000
@@ -35,6 +36,14 @@ def described(problem: BaseException) -> str:
     """The type and the words of an exception, for a message."""
     name, text = type(problem).__name__, quoted(problem)
     return quoted(f"{name}: {text}" if text else name)
+
+
+def needed(package: str, what: str, extra: str) -> Any:
+    """A package that is not always there. Raises GpdslError where it is not installed, with the extra that has it."""
+    try:
+        return import_module(package)
+    except ImportError as problem:
+        raise GpdslError(f"{what} needs {package}: install gpdsl[{extra}]") from problem
 
 
 def plural(count: float, noun: str, digits: str = "") -> str:

@@ -39,8 +39,7 @@ MAX_GROUPS = 1_000_000
 
 def labelled(declarations: m.Declarations, index: str) -> list[m.Input | m.Output]:
     """The inputs and outputs whose levels are those of an index."""
-    every: list[m.Input | m.Output] = [*declarations.inputs.values(), *declarations.outputs.values()]
-    return [each for each in every if each.label is not None and each.label.name == index]
+    return [each for each in declarations.labelled if each.label is not None and each.label.name == index]
 
 
 def found_levels(users: Sequence[m.Input | m.Output], founds: Mapping[str, Found]) -> tuple[Level, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ import numpy as np
 from gpdsl.data.errors import CannotStandardise, DataError, SizesDisagree, UnboundSize, listed, shown
 from gpdsl.data.table import pieces, stays_on_disk
 from gpdsl.data.times import Calendar
-from gpdsl.language.model import Axis, Const, Declaration, Declarations, Index, Input, Output, Param
+from gpdsl.language.model import Axis, Const, Declarations, Index, Input, Output, Param
 
 # The numbers that standardise data, kept with the fit, and what they do to values on their way in and out.
 
@@ -209,10 +209,10 @@ class Sizes:
     def bound(self) -> dict[str, int]:
         """Every letter of the model and its size. Raises DataError for one nothing determines."""
         users: dict[str, list[str]] = {}
-        for declaration, axes in self._quantities():
+        for name, axes in self._declarations.quantities():
             for axis in axes:
                 if axis.dimension is not None:
-                    users.setdefault(axis.dimension, []).append(declaration.name)
+                    users.setdefault(axis.dimension, []).append(name)
         loose = [
             UnboundSize(letter, listed(dict.fromkeys(f"`{name}`" for name in names)))
             for letter, names in users.items()
@@ -221,16 +221,6 @@ class Sizes:
         if loose:
             raise DataError(*loose, source=self._source)
         return {letter: self._sizes[letter] for letter in users} | self._sizes
-
-    def _quantities(self) -> Iterator[tuple[Declaration, tuple[Axis, ...]]]:
-        model = self._declarations
-        for table in (model.inputs, model.outputs, model.consts, model.params, model.rows, model.latents, model.lets):
-            for declaration in table.values():
-                yield declaration, model.axes_of(declaration.name)
-        labelled: list[Input | Output] = [*model.inputs.values(), *model.outputs.values()]
-        for each in labelled:
-            if each.label is not None:
-                yield each, (each.label,)
 
     def _learn(self, letter: str, size: int, name: str) -> None:
         known = self._sizes.setdefault(letter, size)

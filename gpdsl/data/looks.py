@@ -38,7 +38,9 @@ class LevelColumn:
 def level_columns(declarations: m.Declarations) -> Iterator[LevelColumn]:
     """Every column that a `Coregion` of the model looks at."""
     for latent in declarations.latents.values():
-        for call in _coregions(latent.kernel):
+        for call in m.every_kernel(latent.kernel):
+            if not (isinstance(call, m.KernelCall) and call.name == "Coregion"):
+                continue
             own = {axis.name for axis in latent.axes}
             axis = next(a for a in call.arguments["kappa"].axes if a.name is None or a.name not in own)
             name, column = _column(call, latent)
@@ -52,11 +54,6 @@ def _column(call: m.KernelCall, latent: m.Latent) -> tuple[str, int]:
         return latent.arguments[0], 0
     fixed = [each.position - 1 for each in call.on[0].subscripts if isinstance(each, m.Fixed)]
     return call.on[0].name, fixed[0] if fixed else 0
-
-
-def _coregions(kernel: m.Kernel) -> Iterator[m.KernelCall]:
-    calls = (each for each in m.every_kernel(kernel) if isinstance(each, m.KernelCall))
-    return (each for each in calls if each.name == "Coregion")
 
 
 def wrong_level(column: LevelColumn, found: Found, values: np.ndarray, size: int) -> DataMistake | None:

@@ -7,16 +7,15 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
-from gpdsl.language.vocabulary import Span
+from gpdsl.language.vocabulary import Record, Span
 
 # --- axes -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Record):
     """One named dimension of a quantity.
 
     `name` is the index that declares it (`layer`), or None for a dimension written as a bare size (`real[13]`,
@@ -42,60 +41,52 @@ def same_axis(a: Axis, b: Axis) -> bool:
 # --- expressions ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Expression:
+class Expression(Record):
     """A checked expression; `axes` are the named dimensions it varies along (rows are always implied)."""
 
     span: Span
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True)
 class Number(Expression):
     """A literal; also `pi`."""
 
     value: float | int
 
 
-@dataclass(frozen=True)
-class IndexValue:
+class IndexValue(Record):
     """Subscript `layer`, `layer - 1`: the running value of an index, shifted."""
 
     index: str
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class Fixed:
+class Fixed(Record):
     """Subscript `2`: one element, counted from 1."""
 
     position: int
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(Record):
     """No subscript on an axis without an index name: the whole axis, as in `RBF(ell)` with `ell : positive[D]`."""
 
     axis: Axis
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Record):
     """Subscript `2..4`: some elements, from `start`; `axis` is the axis of those chosen, a bare size."""
 
     axis: Axis
     start: int
 
 
-@dataclass(frozen=True)
-class At:
+class At(Record):
     """Subscript `site`: in each row the element that an input of levels says, `input site : label[s]`."""
 
     input: str
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Record):
     """Subscript `d` in `kernel k[d, e](a, b) = ...`: the element of the level that one of the two points is at."""
 
     name: str
@@ -104,8 +95,7 @@ class Level:
 Subscript = IndexValue | Fixed | Whole | Slice | At | Level
 
 
-@dataclass(frozen=True)
-class Direction:
+class Direction(Record):
     """A column of one argument of a latent, to differentiate along: `x[2]` is `Direction(0, 2)`, a scalar `x` has 1.
 
     `x[d]` is `Direction(0, IndexValue("d"))`: the derivative then varies along `d`.
@@ -115,8 +105,7 @@ class Direction:
     column: int | IndexValue
 
 
-@dataclass(frozen=True)
-class Functional:
+class Functional(Record):
     """What is asked of a latent at a row: its value at the inputs `at` (its own when empty), differentiated.
 
     `f` is `Functional()`, `f(a)` is `Functional(("a",))`, `D(f, x[1])` is `Functional((), (Direction(0, 1),))`. What is
@@ -138,7 +127,6 @@ VALUE = Functional()
 """The value at the row's own inputs."""
 
 
-@dataclass(frozen=True)
 class Read(Expression):
     """A declared quantity, one subscript per declared axis.
 
@@ -151,14 +139,12 @@ class Read(Expression):
     functional: Functional = VALUE
 
 
-@dataclass(frozen=True)
 class IndexNumber(Expression):
     """An index used as a number: `2 * layer` (counted from 1)."""
 
     index: str
 
 
-@dataclass(frozen=True)
 class Operation(Expression):
     """`+ - * / ^`, unary `neg`, or an elementary function by its name (`exp`, `log`, `tanh`, ...).
 
@@ -169,7 +155,6 @@ class Operation(Expression):
     operands: tuple[Expression, ...]
 
 
-@dataclass(frozen=True)
 class Reduction(Expression):
     """`sum(q, body)`, `prod(q, body)`: over all values of one axis, an index or a bare size (`sum(x)`)."""
 
@@ -178,7 +163,6 @@ class Reduction(Expression):
     body: Expression
 
 
-@dataclass(frozen=True)
 class FunctionCall(Expression):
     """A call of a `function` of the file; `body` is its formula with the arguments put in."""
 
@@ -187,7 +171,6 @@ class FunctionCall(Expression):
     body: Expression
 
 
-@dataclass(frozen=True)
 class Local(Expression):
     """An argument inside the definition of a `function`, `kernel` or `density`, before any call puts a value in."""
 
@@ -195,7 +178,6 @@ class Local(Expression):
     subscripts: tuple[Subscript, ...] = ()
 
 
-@dataclass(frozen=True)
 class ExternalCall(Expression):
     """A call of an opaque forward model; arguments in declared order, axes those of its declared result."""
 
@@ -226,14 +208,12 @@ def reads_of(expression: Expression) -> Iterator[Read]:
 # --- kernels ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Record):
     """A covariance function, as written."""
 
     span: Span
 
 
-@dataclass(frozen=True)
 class KernelCall(Kernel):
     """A kernel of the table by name; `arguments` by parameter name.
 
@@ -249,7 +229,6 @@ class KernelCall(Kernel):
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True)
 class KernelFormula(Kernel):
     """A covariance function by formula. `points` names its two points (`a`, `b`) or its distance (`r`).
 
@@ -268,7 +247,6 @@ class KernelFormula(Kernel):
     arrays: Mapping[str, tuple[Axis, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True)
 class KernelScale(Kernel):
     """`variance * kernel`."""
 
@@ -276,14 +254,12 @@ class KernelScale(Kernel):
     kernel: Kernel
 
 
-@dataclass(frozen=True)
 class KernelSum(Kernel):
     """Sum of two or more covariance functions."""
 
     terms: tuple[Kernel, ...]
 
 
-@dataclass(frozen=True)
 class KernelProduct(Kernel):
     """Product of two or more covariance functions (a power is a product)."""
 

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 from gpdsl.language.expressions import *  # noqa: F403  # what reads a model reads its expressions: `m.Read`
 from gpdsl.language.expressions import Axis, Expression, Kernel, Read, Subscript, reads_of
-from gpdsl.language.vocabulary import Source, Span
+from gpdsl.language.vocabulary import Record, Source, Span
 
 # Declarations of what is called (functions, kernels and densities by formula, opaque functions), and defaults.
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(Record):
     """A declared name and where."""
 
     name: str
     span: Span
 
 
-@dataclass(frozen=True)
 class Function(Declaration):
     """`function t(y; a, b) = ...`: `arguments` and then the `parameters`, which default to quantities of that name.
 
@@ -39,29 +37,25 @@ class Function(Declaration):
     body: Expression
 
 
-@dataclass(frozen=True)
 class KernelDefinition(Function):
     """`kernel spiral(r; ell, p) = ...`: `arguments` are the distance, or two points at the `levels` of an index."""
 
     levels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class Density(Function):
     """`density huber(y | mu, s) = ...`: the log density of `observed` given the arguments."""
 
     observed: str = ""
 
 
-@dataclass(frozen=True)
-class ExternalArgument:
+class ExternalArgument(Record):
     """An argument of an external: its name and the dimensions it is passed with."""
 
     name: str
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True)
 class External(Declaration):
     """`external g(a: real[4], b: real) -> real[4]`."""
 
@@ -69,7 +63,6 @@ class External(Declaration):
     result: tuple[Axis, ...]
 
 
-@dataclass(frozen=True)
 class ExternalLikelihood(Declaration):
     """`external likelihood g(y: real[4] | a: real[4])`; `observed` names the arguments left of the bar."""
 
@@ -77,8 +70,7 @@ class ExternalLikelihood(Declaration):
     arguments: tuple[ExternalArgument, ...]
 
 
-@dataclass(frozen=True)
-class Infer:
+class Infer(Record):
     """Defaults for inference: `posterior = mixture(2), inducing = 100, samples = 100` as `fit` takes them.
 
     A posterior with a number is text, `"mixture(2)"`; `fixed` holds names, `init` values; `standardise` may be unsaid.
@@ -88,7 +80,6 @@ class Infer:
     standardise: bool | tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
 class Index(Declaration):
     """`index p in 1..4`, `index c in 1..C`, `index c in {4, 7, 9}` (levels)."""
 
@@ -96,7 +87,6 @@ class Index(Declaration):
     levels: tuple[int | float | str, ...] | None = None
 
 
-@dataclass(frozen=True)
 class Input(Declaration):
     """Known for each row. `kind`: real, positive, count, label (levels along `label`, from 1) or time (in `unit`s)."""
 
@@ -106,7 +96,6 @@ class Input(Declaration):
     label: Axis | None = None
 
 
-@dataclass(frozen=True)
 class Output(Declaration):
     """Observed per-row quantity. `kind` is real, ..., label or ordinal: these two have levels along `label`."""
 
@@ -115,7 +104,6 @@ class Output(Declaration):
     label: Axis | None = None
 
 
-@dataclass(frozen=True)
 class Const(Declaration):
     """A constant array; `values` is nested tuples following `axes` (a float when there are none)."""
 
@@ -123,7 +111,6 @@ class Const(Declaration):
     values: float | tuple
 
 
-@dataclass(frozen=True)
 class Param(Declaration):
     """Point-estimated parameter. `constraint` is one of `vocabulary.CONSTRAINTS`; `initial` nested tuples.
 
@@ -145,7 +132,6 @@ class Param(Declaration):
         return self.constraint in {"positive", "unit", "simplex"} or (self.lower is not None and self.lower >= 0)
 
 
-@dataclass(frozen=True)
 class Row(Declaration):
     """`row w[q] ~ Normal(0, 1)`: one unobserved variable per row, independent across rows and elements."""
 
@@ -153,7 +139,6 @@ class Row(Declaration):
     distribution: DistributionCall
 
 
-@dataclass(frozen=True)
 class Latent(Declaration):
     """`latent f[c](x) ~ GP(mean, kernel)`: independent GPs, one per value of `axes`, over the named arguments.
 
@@ -188,8 +173,7 @@ class Latent(Declaration):
         return tuple(chosen.get(own, given) for own, given in pairs)
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(Record):
     """Which values of an index a case covers: `operator` is one of `all == < <= > >= !=`, against `value`."""
 
     index: str
@@ -197,8 +181,7 @@ class Guard:
     value: int = 0
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Record):
     """One right-hand side of a `let`, valid where every guard (one per axis) holds."""
 
     guards: tuple[Guard, ...]
@@ -206,7 +189,6 @@ class Case:
     span: Span
 
 
-@dataclass(frozen=True)
 class Let(Declaration):
     """Deterministic quantity; several cases when it is defined by parts or by recursion along an index."""
 
@@ -214,8 +196,7 @@ class Let(Declaration):
     cases: tuple[Case, ...]
 
 
-@dataclass(frozen=True)
-class DistributionCall:
+class DistributionCall(Record):
     """A distribution by name, or an external likelihood (`external` true, arguments then in declared order).
 
     `components` are the distributions inside `Mixture`, `Truncated` and `Censored`. `log_density` is the formula of a
@@ -249,8 +230,7 @@ class DistributionCall:
             yield from component.calls()
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(Record):
     """`y[p] ~ Distribution(...)`; `outputs` has several names only for an external likelihood (`(t, u) ~ g(...)`).
 
     `subscripts` has one entry per declared axis of the output when there is one output: `y[2, p] ~ ...` observes
@@ -268,8 +248,7 @@ class Observation:
     transform: Expression | None = None
 
 
-@dataclass(frozen=True)
-class Declarations:
+class Declarations(Record):
     """A checked model: declarations in source order, by kind; every mapping is by name."""
 
     name: str
@@ -301,6 +280,21 @@ class Declarations:
             if name in table:
                 return table[name].axes
         raise KeyError(name)
+
+    def quantities(self) -> Iterator[tuple[str, tuple[Axis, ...]]]:
+        """The names of all that has axes, with these; those of levels once more, with the axis of the levels."""
+        for table in (self.inputs, self.outputs, self.consts, self.params, self.rows, self.latents, self.lets):
+            for name in table:
+                yield name, self.axes_of(name)
+        for each in self.labelled:
+            if each.label is not None:
+                yield each.name, (each.label,)
+
+    @property
+    def labelled(self) -> list[Input | Output]:
+        """The inputs and outputs of levels."""
+        every: list[Input | Output] = [*self.inputs.values(), *self.outputs.values()]
+        return [each for each in every if each.label is not None]
 
     def columns_of(self, argument: str) -> tuple[Axis, ...]:
         """The axes of an argument of a latent at one point: those of a constant without the index of the points."""

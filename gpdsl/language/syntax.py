@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpdsl.language.errors.base import Mistake
-from gpdsl.language.vocabulary import Source, Span
+from gpdsl.language.vocabulary import Record, Source, Span
 
 # The syntax of expressions: numbers, names, calls and operations as written, a span on every node.
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Record):
     """Anything with a place in the text."""
 
     span: Span
 
 
-@dataclass(frozen=True)
 class Identifier(Node):
     """A word standing for something."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class Literal(Node):
     """A number, as written and as a value: int when written as a short whole number, else float."""
 
@@ -32,7 +27,6 @@ class Literal(Node):
     value: int | float
 
 
-@dataclass(frozen=True)
 class Subscript(Node):
     """`p`, `p - 1`, `2`; `p > 1`: `comparison` and `against` are set; `1..3`: `stop` is set."""
 
@@ -42,7 +36,6 @@ class Subscript(Node):
     stop: Literal | None = None
 
 
-@dataclass(frozen=True)
 class Name(Node):
     """A name, with subscripts or (None) without."""
 
@@ -50,7 +43,6 @@ class Name(Node):
     subscripts: tuple[Subscript, ...] | None = None
 
 
-@dataclass(frozen=True)
 class Argument(Node):
     """An argument of a call, named (`ell = 2`) or by position."""
 
@@ -58,7 +50,6 @@ class Argument(Node):
     value: Formula
 
 
-@dataclass(frozen=True)
 class Call(Node):
     """`exp(f)`, `RBF(ell)`, `Normal(f, s)`, `sum(q, ...)`."""
 
@@ -66,7 +57,6 @@ class Call(Node):
     arguments: tuple[Argument, ...]
 
 
-@dataclass(frozen=True)
 class Elsewhere(Node):
     """`f[site](b)`: an element of a latent, at other inputs."""
 
@@ -74,7 +64,6 @@ class Elsewhere(Node):
     inputs: tuple[Identifier, ...]
 
 
-@dataclass(frozen=True)
 class Binary(Node):
     """`a + b`; operator is one of `+ - * / ^ @`."""
 
@@ -83,21 +72,18 @@ class Binary(Node):
     right: Formula
 
 
-@dataclass(frozen=True)
 class Negation(Node):
     """`-a`."""
 
     operand: Formula
 
 
-@dataclass(frozen=True)
 class Array(Node):
     """`[1, 2, 3]`, the value of a constant or parameter."""
 
     items: tuple[Formula, ...]
 
 
-@dataclass(frozen=True)
 class Comparison(Node):
     """`a < b`; operator is one of `== != <= >= < >`."""
 
@@ -106,7 +92,6 @@ class Comparison(Node):
     right: Formula
 
 
-@dataclass(frozen=True)
 class Logical(Node):
     """`and` and `or` of two conditions, `not` of one."""
 
@@ -117,7 +102,6 @@ class Logical(Node):
 Condition = Comparison | Logical
 
 
-@dataclass(frozen=True)
 class Conditional(Node):
     """`if y > 0 then a else b`."""
 
@@ -132,22 +116,19 @@ Formula = Literal | Name | Call | Elsewhere | Binary | Negation | Array | Condit
 # Parts of declarations in the syntax tree: names with their indices, types, options.
 
 
-@dataclass(frozen=True)
-class Declared:
+class Declared(Record):
     """The declared name and the indices in brackets after it."""
 
     name: Identifier
     indices: tuple[Identifier, ...] = ()
 
 
-@dataclass(frozen=True)
 class Size(Node):
     """A dimension in a type: a number or a word (an index, or a letter that data bind)."""
 
     value: Literal | Identifier
 
 
-@dataclass(frozen=True)
 class Type(Node):
     """`real`, `positive[D]`, `label[c]`, `real(lower = -1, upper = 1)`."""
 
@@ -156,7 +137,6 @@ class Type(Node):
     sizes: tuple[Size, ...] = ()
 
 
-@dataclass(frozen=True)
 class Passed(Node):
     """An argument of an external: `depth: real[4]`."""
 
@@ -164,7 +144,6 @@ class Passed(Node):
     type: Type
 
 
-@dataclass(frozen=True)
 class Option(Node):
     """`samples = 100`, `inducing f = points(200)` (then `subject` is `f`)."""
 
@@ -176,7 +155,6 @@ class Option(Node):
 # The syntax tree: what the text says, before any name has been looked up. Frozen, a span on every node.
 
 
-@dataclass(frozen=True)
 class ModelStatement(Node):
     """`model coal_mining "title"`."""
 
@@ -184,7 +162,6 @@ class ModelStatement(Node):
     title: str
 
 
-@dataclass(frozen=True)
 class UseStatement(Node):
     """`use "kernels.gpm"`; `place` is where the path stands."""
 
@@ -192,7 +169,6 @@ class UseStatement(Node):
     place: Span
 
 
-@dataclass(frozen=True)
 class IndexStatement(Node):
     """`index p in 1..4`: `start` and `stop`; `index c in {4, 7}`: `levels`."""
 
@@ -202,7 +178,6 @@ class IndexStatement(Node):
     levels: tuple[tuple[int | float | str, Span], ...] = ()
 
 
-@dataclass(frozen=True)
 class InputStatement(Node):
     """`input x : real[13]`."""
 
@@ -210,7 +185,6 @@ class InputStatement(Node):
     type: Type
 
 
-@dataclass(frozen=True)
 class OutputStatement(Node):
     """`output y[p] : count`."""
 
@@ -218,7 +192,6 @@ class OutputStatement(Node):
     type: Type
 
 
-@dataclass(frozen=True)
 class ConstStatement(Node):
     """`const a[p] = [1, 2]`."""
 
@@ -226,7 +199,6 @@ class ConstStatement(Node):
     value: Formula
 
 
-@dataclass(frozen=True)
 class ParamStatement(Node):
     """`param s : positive = 0.1 fixed ~ Gamma(2, 1)`."""
 
@@ -237,7 +209,6 @@ class ParamStatement(Node):
     prior: Formula | None
 
 
-@dataclass(frozen=True)
 class LatentStatement(Node):
     """`latent f[c](x) ~ GP(mean, kernel)`.
 
@@ -252,7 +223,6 @@ class LatentStatement(Node):
     given: tuple[Name, ...] | None = None
 
 
-@dataclass(frozen=True)
 class RowStatement(Node):
     """`row w[q] ~ Normal(0, 1)`."""
 
@@ -261,7 +231,6 @@ class RowStatement(Node):
     distribution: Formula
 
 
-@dataclass(frozen=True)
 class FunctionStatement(Node):
     """`function t(y; a, b) = ...`: `parameters` are the names after the semicolon."""
 
@@ -271,7 +240,6 @@ class FunctionStatement(Node):
     value: Formula
 
 
-@dataclass(frozen=True)
 class KernelStatement(Node):
     """`kernel spiral(r; ell, p) = ...` or `kernel k(a, b; ell) = ...`; `levels` are the names in `k[d, e](a, b)`."""
 
@@ -282,7 +250,6 @@ class KernelStatement(Node):
     levels: tuple[Identifier, ...] = ()
 
 
-@dataclass(frozen=True)
 class DensityStatement(Node):
     """`density huber(y | mu, s) = ...`: `observed` stands left of the bar."""
 
@@ -293,7 +260,6 @@ class DensityStatement(Node):
     value: Formula
 
 
-@dataclass(frozen=True)
 class LetStatement(Node):
     """`let g[p] = ...`; one of several cases when the name comes again."""
 
@@ -302,7 +268,6 @@ class LetStatement(Node):
     value: Formula
 
 
-@dataclass(frozen=True)
 class ExternalStatement(Node):
     """`external g(a: real[4]) -> real[4]`."""
 
@@ -311,7 +276,6 @@ class ExternalStatement(Node):
     result: Type
 
 
-@dataclass(frozen=True)
 class ExternalLikelihoodStatement(Node):
     """`external likelihood g(y: real | a: real[4])`."""
 
@@ -320,7 +284,6 @@ class ExternalLikelihoodStatement(Node):
     arguments: tuple[Passed, ...]
 
 
-@dataclass(frozen=True)
 class ObservationStatement(Node):
     """`y[p] ~ Normal(f[p], s)`; `left` has several parts in `(t, u) ~ g(a)`."""
 
@@ -328,7 +291,6 @@ class ObservationStatement(Node):
     distribution: Formula
 
 
-@dataclass(frozen=True)
 class InferStatement(Node):
     """`infer vi: samples = 100`."""
 
@@ -357,8 +319,7 @@ Statement = (
 )
 
 
-@dataclass(frozen=True)
-class SyntaxTree:
+class SyntaxTree(Record):
     """The statements that could be read, in source order, and what could not.
 
     `mistakes` holds the syntax errors; `lost` the names that a broken statement may have declared or observed, about

@@ -14,9 +14,17 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, dataclass_transform
 
 from gpdsl.language.distributions import DISTRIBUTIONS, Function, KernelFamily, Parameter, table
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Record:
+    """What a tree is made of: each subclass is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
 @dataclass(frozen=True, slots=True)

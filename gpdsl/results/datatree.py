@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 
 from gpdsl.data import Data
 from gpdsl.data.times import words_of
-from gpdsl.errors import GpdslError
+from gpdsl.errors import needed
 from gpdsl.language.model import Axis
 from gpdsl.program.cache import precision
 from gpdsl.results.density import is_opaque, log_densities
@@ -34,10 +34,7 @@ Variable = tuple[tuple[str, ...], np.ndarray]
 
 def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
     """See `Fit.to_datatree`. Raises GpdslError where xarray is not installed."""
-    try:
-        import xarray as xr
-    except ImportError as problem:
-        raise GpdslError("to_datatree needs xarray: install gpdsl[xarray]") from problem
+    xr = needed("xarray", "to_datatree", "xarray")
     seed = check_draws("to_datatree", draws, seed)
     declared = fit.program.declarations
     drawing = _Drawing(fit, draws, seed, whole=data is None)
@@ -169,10 +166,7 @@ def _log_likelihood(
 
 def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: Sequence[float]) -> Dataset:
     """See `Prediction.to_xarray`. Raises GpdslError where xarray is not installed."""
-    try:
-        import xarray as xr
-    except ImportError as problem:
-        raise GpdslError("to_xarray needs xarray: install gpdsl[xarray]") from problem
+    xr = needed("xarray", "to_xarray", "xarray")
     assert prediction.origin is not None
     fit, index = prediction.origin.fit, prediction.origin.index
     declared, found = fit.program.declarations, {}

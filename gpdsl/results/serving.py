@@ -12,6 +12,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward.server import Offered
 from gpdsl.language import model as m
 from gpdsl.results.fit import Fit
+from gpdsl.results.table import predictable_outputs
 from gpdsl.symbolic.readings import field_quantities
 
 LOG_DENSITY = "log_density"
@@ -26,8 +27,7 @@ def offered(fit: Fit, names: Sequence[str] | None = None) -> dict[str, Offered]:
     Raises GpdslError for a name the model does not have.
     """
     declared = fit.program.declarations
-    opaque = {name for each in declared.observations if each.distribution.external for name in each.outputs}
-    known = [name for name in (*declared.outputs, *declared.lets, *declared.latents) if name not in opaque]
+    known = [*predictable_outputs(declared), *declared.lets, *declared.latents]
     wrong = [name for name in names or () if name not in known]
     if wrong:
         raise GpdslError(f"`{wrong[0]}` cannot be predicted; the model has {', '.join(known)}")

@@ -18,7 +18,7 @@ from gpdsl.data.errors import listed
 from gpdsl.data.table import moment_in, moment_of
 from gpdsl.data.times import texts_of
 from gpdsl.data.values import as_numbers
-from gpdsl.errors import GpdslError, GpdslWarning, preformatted, printable
+from gpdsl.errors import GpdslError, GpdslWarning, needed, preformatted, printable
 from gpdsl.language.calls import spoken
 from gpdsl.language.model import Declarations
 from gpdsl.results.levels import in_words
@@ -36,7 +36,7 @@ SHOWN_ROWS, SHOWN_NAMES = 8, 6
 
 def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Sequence[float]) -> DataFrame:
     """See `Prediction.to_frame`. Raises GpdslError where pandas is not installed."""
-    pd = _pandas()
+    pd = needed("pandas", "to_frame", "data")
     declarations = prediction.beliefs.program.declarations
     names = default_names(declarations) if names is None else list(names)
     table = table_of(prediction, declarations, names, quantiles)
@@ -45,14 +45,6 @@ def frame_of(prediction: Prediction, names: Iterable[str] | None, quantiles: Seq
     if marked := [name for name in names if name in prediction.without_unit]:
         frame.attrs["standardised"] = marked
     return frame.set_axis(index) if isinstance(index, pd.Index) and len(index) == len(frame) else frame
-
-
-def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError as problem:
-        raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
-    return pd
 
 
 def html_of(prediction: Prediction) -> str | None:
@@ -269,7 +261,7 @@ class Total(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_frame(self, quantiles: float | Sequence[float] = (0.05, 0.95)) -> DataFrame:
         """A pandas frame with one row for each group: `mean`, `sd`, `q0.05` and so on; elements as `mean[1]`."""
-        pd = _pandas()
+        pd = needed("pandas", "to_frame", "data")
         ends = [(p, self.quantile(p)) for p in np.atleast_1d(quantiles)]
         parts = {"mean": self.mean, "sd": self.sd, **{f"q{float(p):g}": end for p, end in ends}}
         if self.groups is None:

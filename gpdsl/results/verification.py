@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from gpdsl.inference.inducing.featured import outline_of, registered_features
 from gpdsl.inference.plan.options import Choice, Options, WeightChoice
 from gpdsl.kernels.functionals import Derivatives, Functionals, Integrals, blocks, outline
 from gpdsl.language.inducing import per_latent, read_features
-from gpdsl.language.model import Axis, Declarations, Input, Output
+from gpdsl.language.model import Axis, Declarations
 from gpdsl.language.options import OPTIONS, check_option
 from gpdsl.language.vocabulary import MAX_ELEMENTS, Part, Source
 from gpdsl.program.evaluation import functionals_at
@@ -113,7 +113,7 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
     for name, value in columns.items():
         need(name in {**declarations.inputs, **declarations.outputs}, f"columns: nothing is called {name!r}")
         _texts([value] if isinstance(value, str) else value, "columns")
-    letters = {axis.dimension for _, axes in _quantities(declarations) for axis in axes} - {None}
+    letters = {axis.dimension for _, axes in declarations.quantities() for axis in axes} - {None}
     need(sizes.keys() == letters, "sizes: not those of the axes of the model")
     for name, value in sizes.items():
         _whole(value, 1, f"the size {name}")
@@ -123,7 +123,7 @@ def check_sizes(declarations: Declarations, header: Mapping[str, Any]) -> None:
     for name, value in columns.items():
         lengths = [_length(axis, sizes) for axis in declarations.axes_of(name)]
         need(isinstance(value, str) or lengths == [len(value)], f"columns: {name} has another number of columns")
-    labels = [each.label for each in labelled(declarations) if each.label is not None]
+    labels = [each.label for each in declarations.labelled if each.label is not None]
     words = {name for name, each in declarations.outputs.items() if each.kind == "binary"} & levels.keys()
     need(levels.keys() == {axis.name for axis in labels} | words, "levels: not those of the labels of the model")
     for name in words:
@@ -148,27 +148,13 @@ def _check_levels(declarations: Declarations, axis: Axis, values: object, count:
         need(values == [*index.levels], f"levels of {axis.name}: not those of the model")
 
 
-def labelled(declarations: Declarations) -> list[Input | Output]:
-    """The inputs and outputs of levels."""
-    every: list[Input | Output] = [*declarations.inputs.values(), *declarations.outputs.values()]
-    return [each for each in every if each.label is not None]
-
-
 def elements_of(declarations: Declarations, sizes: Mapping[str, int]) -> int:
     """How many numbers all quantities of a model have in a row, which every size has a part in."""
-    return sum(math.prod(_length(axis, sizes) for axis in axes) for _, axes in _quantities(declarations))
+    return sum(math.prod(_length(axis, sizes) for axis in axes) for _, axes in declarations.quantities())
 
 
 def _length(axis: Axis, sizes: Mapping[str, int]) -> int:
     return sizes[axis.dimension] if axis.dimension is not None else int(axis.size or 1)
-
-
-def _quantities(d: Declarations) -> Iterator[tuple[str, tuple[Axis, ...]]]:
-    for table in (d.inputs, d.outputs, d.consts, d.params, d.rows, d.latents, d.lets):
-        for name in table:
-            yield name, d.axes_of(name)
-    for each in labelled(d):
-        yield each.name, (each.label,) if each.label is not None else ()
 
 
 def read_options(kept: Mapping[str, Any]) -> Options:

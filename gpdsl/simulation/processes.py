@@ -239,8 +239,7 @@ def letters(declarations: m.Declarations) -> Iterator[str]:
     axes += [
         axis for table in (declarations.latents, declarations.lets) for each in table.values() for axis in each.axes
     ]  # type: ignore[attr-defined]
-    labelled: list[m.Input | m.Output] = [*declarations.inputs.values(), *declarations.outputs.values()]
-    axes += [each.label for each in labelled if each.label is not None]
+    axes += [each.label for each in declarations.labelled if each.label is not None]
     axes += [index.axis for index in declarations.indices.values()]
     axes += [axis for external in declarations.externals.values() for axis in external.result]
     return (axis.dimension for axis in axes if axis.size is None and axis.dimension is not None)

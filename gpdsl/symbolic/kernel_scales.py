@@ -121,7 +121,8 @@ def _call(scales: Scales, kernel: m.KernelCall, columns: Sequence[Size], env: En
     scales.cyclic |= kernel.name == "Cosine"
     for name in ("ell", "period"):
         _per_column(scales, arguments.get(name), columns, env)
-    _without_unit(scales, arguments.get("alpha"), env)
+    if "alpha" in arguments:
+        _without_unit(scales, arguments["alpha"], env)
     return NO_UNIT
 
 

@@ -247,7 +247,11 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     mistakes = (*tree.mistakes, *problems.mistakes)
     if mistakes:
         raise ModelError(tree.source, in_order(mistakes))
-    return _declarations(scope, titled, observations, infer)
+    name, title = (titled.name.text, titled.title) if titled else ("model", "")
+    tables = {key: MappingProxyType(dict(getattr(scope, key))) for key in _TABLES}
+    return Declarations(
+        name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer, **tables
+    )
 
 
 def _attempt_all(
@@ -287,13 +291,3 @@ def _first(scope: Scope, statements: tuple[syntax.Statement, ...], kind: type[Ki
     for again in found[1:]:
         scope.problems.add(RepeatedOption(again.span, word, found[0].span.line))
     return found[0] if found else None
-
-
-def _declarations(
-    scope: Scope, titled: syntax.ModelStatement | None, observations: list[Observation], infer: Infer
-) -> Declarations:
-    name, title = (titled.name.text, titled.title) if titled else ("model", "")
-    tables = {key: MappingProxyType(dict(getattr(scope, key))) for key in _TABLES}
-    return Declarations(
-        name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer, **tables
-    )

@@ -9,7 +9,7 @@ declared dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 
 from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import declared_axes
@@ -126,7 +126,7 @@ def nodes(formula: syntax.Node) -> Iterator[syntax.Node]:
         node = waiting.pop()
         if isinstance(node, tuple):
             waiting += reversed(node)
-        elif isinstance(node, syntax.Node) and is_dataclass(node):
+        elif isinstance(node, syntax.Node):
             yield node
             waiting += [getattr(node, each.name) for each in reversed(fields(node)) if each.name != "span"]
 

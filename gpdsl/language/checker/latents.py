@@ -126,14 +126,10 @@ def _power(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -
     exponent = whole(scope, formula.right, what, 1, MAX_KERNEL_POWER)
     kernel = check_kernel(scope, place, formula.left, domain)
     # Counted at each power: what is inside has been counted before, so this count is short.
-    if _size(kernel) * exponent > MAX_KERNELS:
+    inside = sum(isinstance(each, m.KernelCall | m.KernelFormula) for each in m.every_kernel(kernel))
+    if inside * exponent > MAX_KERNELS:
         scope.problems.fail(TooManyKernels(formula.span, MAX_KERNELS))
     return kernel if exponent == 1 else m.KernelProduct(formula.span, (kernel,) * exponent)
-
-
-def _size(kernel: m.Kernel) -> int:
-    """How many kernels of the table it has once powers are written out."""
-    return sum(isinstance(each, m.KernelCall | m.KernelFormula) for each in m.every_kernel(kernel))
 
 
 def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> m.Kernel:

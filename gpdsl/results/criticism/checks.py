@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gpdsl.data.values import as_numbers
-from gpdsl.errors import GpdslError, described, plural, preformatted, quoted
+from gpdsl.errors import GpdslError, described, needed, plural, preformatted, quoted
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.watch import watching
 from gpdsl.language.calls import answering
@@ -142,10 +142,7 @@ class Comparison:
 
     def to_frame(self) -> DataFrame:
         """A pandas frame with the names as its index."""
-        try:
-            import pandas as pd
-        except ImportError as problem:
-            raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
+        pd = needed("pandas", "to_frame", "data")
         return pd.DataFrame([vars(each) for each in self.rows]).set_index("name")
 
     def __repr__(self) -> str:

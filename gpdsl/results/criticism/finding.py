@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Data
-from gpdsl.errors import GpdslError, plural, preformatted
+from gpdsl.errors import needed, plural, preformatted
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.integrated import Profile
 from gpdsl.results.table import subscript
@@ -92,11 +92,7 @@ def unmade(left: Sequence[str], failed: Sequence[str], lacking: str) -> Iterator
 
 def frame(lines: list[tuple], columns: list[str]) -> Any:
     """A pandas frame. Raises GpdslError where pandas is not installed."""
-    try:
-        import pandas
-    except ImportError as problem:
-        raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
-    return pandas.DataFrame(lines, columns=columns)
+    return needed("pandas", "to_frame", "data").DataFrame(lines, columns=columns)
 
 
 # What a look at a fit costs beside the fit, counted and not timed: the same fit is looked at alike on a busy machine.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpdsl.errors import GpdslError, preformatted, quoted
+from gpdsl.errors import GpdslError, needed, preformatted, quoted
 from gpdsl.results.criticism.left_out import fitted_rows
 from gpdsl.results.table import subscript
 
@@ -105,10 +105,7 @@ class Distances:
 
     def to_frame(self) -> DataFrame:
         """A pandas frame with the names as its index."""
-        try:
-            import pandas as pd
-        except ImportError as problem:
-            raise GpdslError("to_frame needs pandas: install gpdsl[data]") from problem
+        pd = needed("pandas", "to_frame", "data")
         return pd.DataFrame([{**vars(each), "verdict": each.verdict} for each in self.rows]).set_index("name")
 
     def __repr__(self) -> str:

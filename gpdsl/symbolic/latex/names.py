@@ -146,13 +146,11 @@ def _distinct(names: Iterable[str], vectors: Collection[str]) -> dict[str, Symbo
 
 
 def _axes(declarations: m.Declarations) -> Iterable[m.Axis]:
-    d = declarations
-    for table in (d.inputs, d.outputs, d.consts, d.params, d.rows, d.latents, d.lets):
-        for name in table:
-            yield from d.axes_of(name)
-    for index in d.indices.values():
+    for _, axes in declarations.quantities():
+        yield from axes
+    for index in declarations.indices.values():
         yield index.axis
-    for external in d.externals.values():
+    for external in declarations.externals.values():
         yield from external.result
 
 
