@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from gpdsl.errors import GpdslError
+
 
 @contextmanager
 def replacing(target: str | Path, mode: str = "w", lasting: bool = True) -> Iterator[IO[Any]]:
@@ -49,6 +51,16 @@ def replacing(target: str | Path, mode: str = "w", lasting: bool = True) -> Iter
         raise
     if lasting:
         _keep_name(folder)
+
+
+@contextmanager
+def written(target: str | Path, mode: str = "w", said: str = "") -> Iterator[IO[Any]]:
+    """The same; raises GpdslError, with what is `said` of the file, where it cannot be written."""
+    try:
+        with replacing(target, mode) as file:
+            yield file
+    except OSError as problem:
+        raise GpdslError(f"{said or f'cannot write {target}'}: {problem.strerror}") from problem
 
 
 def _status(place: str | Path) -> os.stat_result | None:

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "gpdsl"
 # Each folder and the folders it may import from: the stages of the compiler, from left to right.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
-    "replacing": frozenset(),
+    "replacing": frozenset({"errors"}),
     "shown": frozenset(),
     "language": frozenset({"errors"}),
     "symbolic": frozenset({"errors", "language"}),

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from gpdsl.errors import GpdslError, plural, preformatted, quoted
 from gpdsl.language.calls import spoken
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 from gpdsl.results.pictures.style import plain, save, wrapped
 
 if TYPE_CHECKING:
@@ -205,12 +205,9 @@ class Calibration:
         failures = {str(number): text for number, text in self.failures.items()}
         shares = {name: _plain(each) for name, each in self.shares.items()}
         kept = {**about, "options": dict(self.options), "table": table, "failures": failures, "shares": shares}
-        try:
-            with replacing(path) as file:
-                json.dump(kept, file, indent=1, default=_plain)
-                file.write("\n")
-        except OSError as problem:
-            raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+        with written(path) as file:
+            json.dump(kept, file, indent=1, default=_plain)
+            file.write("\n")
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Distribution functions of the shares less those of uniform ones, a line for each entry, with a 95% band.

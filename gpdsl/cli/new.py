@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpdsl.cli.options import check_writable
 from gpdsl.errors import GpdslError
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 
 # --- zoo -------------------------------------------------------------------------------------------------------------
 
@@ -165,11 +165,8 @@ def _write(path: str, text: str) -> None:
     check_writable("--out", path)
     if os.path.lexists(path):  # a model the user has edited is never overwritten
         raise GpdslError(f"{path} exists already; choose another name, or another file with --out")
-    try:
-        with replacing(path) as file:
-            file.write(text)
-    except OSError as problem:
-        raise GpdslError(f"--out {path}: {problem.strerror}") from problem
+    with written(path, said=f"--out {path}") as file:
+        file.write(text)
 
 
 def _listed() -> str:

@@ -19,7 +19,7 @@ from gpdsl.errors import GpdslError, described
 from gpdsl.inference.watch import loading
 from gpdsl.language.inducing import OTHERS
 from gpdsl.language.options import OPTIONS
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 
 if TYPE_CHECKING:
     from gpdsl.language.model import Declarations, Input, Output
@@ -120,12 +120,12 @@ def choices_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if hasattr(arguments, "standardise"):
         settings.pop("standardise", None)  # `standardise_of` takes it
     choices: dict[str, Any] = {}
-    for written, text in settings.items():
-        name, _, latent = written.partition(" ")
+    for asked, text in settings.items():
+        name, _, latent = asked.partition(" ")
         if name == "inducing":
             choices.setdefault(name, {})[latent.strip()] = value_of(text)
         else:
-            choices[written] = value_of(text)
+            choices[asked] = value_of(text)
     if choices.get("inducing", {}).keys() == {OTHERS}:
         choices["inducing"] = choices["inducing"][OTHERS]
     if arguments.fix:
@@ -337,9 +337,6 @@ def show_or_write(text: str, path: str | None) -> None:
         sys.stdout.write(text)
         return
     check_writable("--out", path)
-    try:
-        with replacing(path) as file:
-            file.write(text)
-    except OSError as problem:
-        raise GpdslError(f"--out {path}: {problem.strerror}") from problem
+    with written(path, said=f"--out {path}") as file:
+        file.write(text)
     print(f"written to {path}")

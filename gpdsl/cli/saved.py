@@ -23,7 +23,7 @@ from gpdsl.cli.options import (
 from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError
 from gpdsl.inference.watch import honour_interrupts, loading
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 
 if TYPE_CHECKING:
     from gpdsl.data import Data
@@ -128,11 +128,8 @@ def write_table(table: Mapping[str, np.ndarray], path: str | None) -> None:
     if path is None:
         _write(table, sys.stdout)
         return
-    try:
-        with replacing(path) as file:
-            _write(table, file)
-    except OSError as problem:
-        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+    with written(path) as file:
+        _write(table, file)
 
 
 def _write(table: Mapping[str, np.ndarray], file: IO[str]) -> None:

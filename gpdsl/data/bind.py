@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 import numpy as np
 
@@ -191,18 +191,18 @@ def bind(
     return replace(bound, unseen=binding.unseen)
 
 
+@dataclass
 class _Binding:
     """The state of one `bind`: mistakes collected so far, and the sizes known so far."""
 
-    def __init__(self, declarations: Declarations, table: Table, columns: Columns, kept: Columns, sizes: Sizes) -> None:
-        self.declarations = declarations
-        self.table = table
-        self.columns = columns
-        self.kept = kept
-        self.sizes = sizes
-        self.mistakes: list[errors.DataMistake] = []
-        self.zones: dict[str, str] = {}
-        self.unseen: dict[str, tuple[Level, ...]] = {}
+    declarations: Declarations
+    table: Table
+    columns: Columns
+    kept: Columns
+    sizes: Sizes
+    mistakes: list[errors.DataMistake] = field(default_factory=list)
+    zones: dict[str, str] = field(default_factory=dict)
+    unseen: dict[str, tuple[Level, ...]] = field(default_factory=dict)
 
     def finish(self) -> None:
         """Raise the mistakes, if any."""

@@ -23,7 +23,7 @@ from gpdsl.data.errors import DataError, NoRows
 from gpdsl.data.table import Columns, Table, read_folder, refuse_beyond_memory, source_name
 from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError, GpdslWarning, described, plural, quoted
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 
 # Text files with one row per line: .csv and .tsv, by the standard library alone.
 
@@ -246,11 +246,8 @@ def write_table(columns: Written, path: str | Path) -> None:
     target = Path(path)
     check_format(path)
     write = FORMATS[target.suffix.lower()]
-    try:
-        with replacing(target, "wb") as file:
-            write(columns, file)
-    except OSError as problem:
-        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+    with written(path, "wb") as file:
+        write(columns, file)
 
 
 def check_format(path: str | Path) -> None:

@@ -38,7 +38,7 @@ from gpdsl.language.syntax import SyntaxTree
 from gpdsl.language.used import refuse_streams
 from gpdsl.program.program import make_program
 from gpdsl.program.white import predicting
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 from gpdsl.results import verification
 from gpdsl.results.criticism.finding import Inspected, Inspection
 from gpdsl.results.fit import Fit
@@ -55,11 +55,8 @@ def save_fit(fit: Fit, path: Path) -> None:
     """Write `fit` to `path`; whatever interrupts that leaves the old file whole. Raises GpdslError."""
     header, arrays = json.dumps(header_of(fit)), arrays_of(fit)
     blob = save(arrays, {"gpdsl": header, "sha256": checksum(header, arrays)})
-    try:
-        with replacing(path, "wb") as file:
-            file.write(blob)
-    except OSError as error:
-        raise GpdslError(f"cannot write the fit to {path}: {error.strerror}") from error
+    with written(path, "wb", f"cannot write the fit to {path}") as file:
+        file.write(blob)
 
 
 def header_of(fit: Fit) -> dict[str, Any]:

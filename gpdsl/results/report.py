@@ -22,7 +22,7 @@ from gpdsl.data import Data
 from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError, plural, printable
 from gpdsl.inference.inducing.loss import Loss
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.fit import Fit
 from gpdsl.results.levels import levels_of
@@ -296,11 +296,8 @@ def write_report(fit: Fit, path: Path, data: Any = None) -> None:
         raise GpdslError(f"a report is a web page: expected a name ending in .html, got {path.name}")
     verify_matplotlib()
     whole = report(fit, data)
-    try:
-        with replacing(path) as file:
-            file.write(whole)
-    except OSError as problem:
-        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+    with written(path) as file:
+        file.write(whole)
 
 
 def report(fit: Fit, data: Any = None) -> str:

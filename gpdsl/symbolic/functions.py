@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import sympy as sp
 from sympy.printing.str import StrPrinter
 
-from gpdsl.symbolic.conditions import CONDITIONS, choose, less, less_equal, settled
+from gpdsl.symbolic.conditions import CONDITIONS, both, choose, equal, less, less_equal, opposite, settled
 
 
 class _Real(sp.Function):
@@ -356,42 +356,28 @@ def in_words(expression: sp.Expr, longest: int = 160) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+_FORMS: Mapping[type, str] = {
+    choose: "(if {} then {} else {})",
+    less: "{} < {}",
+    less_equal: "{} <= {}",
+    equal: "{} == {}",
+    both: "({} and {})",
+    opposite: "not ({})",
+}
+_NAMES: Mapping[type, str] = {maximum: "max", minimum: "min", absolute: "abs", sp.Abs: "abs"}
+"""Conditions as the language writes them, and functions that it calls otherwise."""
+
+
 class _Printer(StrPrinter):
     """SymPy's words, but `^` for powers and the language's conditions."""
 
     def _print_Pow(self, expr: sp.Pow, rational: bool = False) -> str:
         return str(super()._print_Pow(expr, rational)).replace("**", "^")
 
-    def _print_choose(self, expr: sp.Expr) -> str:
-        holds, then, otherwise = map(self._print, expr.args)
-        return f"(if {holds} then {then} else {otherwise})"
+    def _print_Function(self, expr: sp.Function) -> str:
+        shown = [self._print(each) for each in expr.args]
+        if expr.func in _FORMS:
+            return _FORMS[expr.func].format(*shown)
+        return f"{_NAMES.get(expr.func, expr.func.__name__)}({', '.join(shown)})"
 
-    def _print_less(self, expr: sp.Expr) -> str:
-        return self._between(expr, "<")
-
-    def _print_less_equal(self, expr: sp.Expr) -> str:
-        return self._between(expr, "<=")
-
-    def _print_equal(self, expr: sp.Expr) -> str:
-        return self._between(expr, "==")
-
-    def _print_both(self, expr: sp.Expr) -> str:
-        return f"({self._between(expr, 'and')})"
-
-    def _print_opposite(self, expr: sp.Expr) -> str:
-        return f"not ({self._print(expr.args[0])})"
-
-    def _print_maximum(self, expr: sp.Expr) -> str:
-        return f"max({self.stringify(expr.args, ', ')})"
-
-    def _print_minimum(self, expr: sp.Expr) -> str:
-        return f"min({self.stringify(expr.args, ', ')})"
-
-    def _print_Abs(self, expr: sp.Expr) -> str:
-        return f"abs({self._print(expr.args[0])})"
-
-    _print_absolute = _print_Abs
-
-    def _between(self, expr: sp.Expr, word: str) -> str:
-        left, right = map(self._print, expr.args)
-        return f"{left} {word} {right}"
+    _print_Abs = _print_Function

@@ -53,21 +53,20 @@ def stable(expression: sp.Expr) -> sp.Expr:
         if not node.args or not node.has(sp.log, f.log1p, f.times_log, f.lgamma):
             return node
         if node not in done:
-            done[node] = _rewritten(node.func(*[visit(each) for each in node.args]))
+            found = node.func(*[visit(each) for each in node.args])
+            if isinstance(found, sp.log):
+                found = _log(found.args[0])
+            elif isinstance(found, f.times_log):
+                found = _times_log(*found.args)
+            elif isinstance(found, f.log1p):
+                better = _log1p(found.args[0])
+                found = found if better is None else better
+            else:
+                found = _rising(found)
+            done[node] = found
         return done[node]
 
     return visit(expression)
-
-
-def _rewritten(node: sp.Basic) -> sp.Basic:
-    if isinstance(node, sp.log):
-        return _log(node.args[0])
-    if isinstance(node, f.times_log):
-        return _times_log(*node.args)
-    if isinstance(node, f.log1p):
-        found = _log1p(node.args[0])
-        return node if found is None else found
-    return _rising(node)
 
 
 def _rising(total: sp.Expr) -> sp.Expr:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.errors import GpdslError, printable
-from gpdsl.replacing import replacing
+from gpdsl.replacing import written
 from gpdsl.results.named import located
 
 if TYPE_CHECKING:
@@ -235,8 +235,5 @@ def save(figure: Figure, path: Path) -> None:
     kind = path.suffix.lower().removeprefix(".") or "png"
     if kind not in figure.canvas.get_supported_filetypes():
         raise GpdslError(f"cannot draw {path}: expected a name ending in {', '.join(FORMATS)}")
-    try:
-        with replacing(path, "wb") as file:
-            figure.savefig(file, format=kind, dpi=150)
-    except OSError as problem:
-        raise GpdslError(f"cannot write {path}: {problem.strerror}") from problem
+    with written(path, "wb") as file:
+        figure.savefig(file, format=kind, dpi=150)
