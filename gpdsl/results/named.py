@@ -142,6 +142,8 @@ def is_output(beliefs: Beliefs, name: str) -> bool:
     if not isinstance(name, str) or name not in names:
         near = difflib.get_close_matches(str(name), names, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
+        if isinstance(name, str) and not name.isidentifier():
+            hint = f"; name it in the model (`let h = {name}`), or work it out from `draws(name, count)`"
         raise GpdslError(f"the model has no latent, let or output `{name}`{hint}; it has {', '.join(names)}")
     return name in beliefs.program.declarations.outputs
 

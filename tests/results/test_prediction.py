@@ -166,6 +166,7 @@ def test_many_rows_are_the_same_as_few(counts: gpdsl.Fit) -> None:
     "ask,message",
     [
         (lambda p: p.mean("intensty"), "did you mean `intensity`?"),
+        (lambda p: p.mean("exp(f)"), r"`let h = exp\(f\)`"),
         (lambda p: p.quantile("f", 1.5), "strictly between 0 and 1"),
         (lambda p: p.quantile("f", []), "strictly between 0 and 1"),
         (lambda p: p.quantile("f", [[0.1, 0.9]]), "strictly between 0 and 1"),
