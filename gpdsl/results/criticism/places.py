@@ -20,7 +20,7 @@ from gpdsl.program.program import Program
 from gpdsl.results.conditional import cdf
 from gpdsl.results.criticism.finding import SPEED, Finding
 from gpdsl.results.criticism.seen import FEW, Seen
-from gpdsl.results.scored import randomised
+from gpdsl.results.scored import places_of, randomised
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ DRAWS = 100
 """Of q, over which the places of values that it has seen are averaged."""
 
 
+SOME = 300
+"""Rows of a fit by weights that are predicted: next to nothing beside the sweeps."""
+
+
 def price_of_values(fit: Fit, seen: Seen) -> float:
     """What `values_seen` costs: a root of each kernel matrix."""
     return sum(len(each) ** 3 for each in fit.inducing) / SPEED if seen.replays else 0.0
@@ -68,6 +72,8 @@ def price_of_values(fit: Fit, seen: Seen) -> float:
 
 def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """Whether values lie in what draws of q say of them, though they were seen, and neighbours miss alike."""
+    if fit.choice.weights is not None:
+        yield from _predicted(fit, seen.data.take(some_rows(seen.data.rows, SOME)), fit.choice.weights.features)
     if not seen.replays or seen.white or fit.program.opaque:  # latents are compared without their white noise
         return
     spread = spreading(fit.program)
@@ -87,6 +93,17 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
         places = np.ravel(randomised(low, high, known, 0))
         narrow = of_both(name, places, np.zeros(places.shape, bool), spread and f"{spread}, or ")
         yield together or replace(narrow, name=f"values of {name}")
+
+
+def _predicted(fit: Fit, part: Data, features: int) -> Iterator[Finding]:
+    """The same of some rows, by what a fit by weights predicts of them."""
+    prediction = fit.predict_bound(part, None, None)
+    first = f"features = {4 * features} and engine = vi hold more of the latents; else "
+    for name in predictable_outputs(fit.program.declarations):
+        if (known := part.observed[name]).any():
+            places = randomised(*places_of(prediction, name, part.outputs[name]), known, 0)[known]
+            found = of_both(name, places, np.zeros(places.shape, bool), first)
+            yield replace(found, name=f"values of {name}")
 
 
 def in_deviations(places: Float[np.ndarray, " values"]) -> Float[np.ndarray, " values"]:

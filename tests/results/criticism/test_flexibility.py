@@ -143,6 +143,19 @@ def test_counts_tell_by_default_where_they_are_no_such_counts(ell: float, spread
     assert said != "hold" or "to the kernel, or take another likelihood" in found.remedy
 
 
+@pytest.mark.parametrize(("features", "doubtful"), [(10, True), pytest.param(400, False, marks=pytest.mark.slow)])
+def test_too_few_random_features_are_told_by_default(features: int, doubtful: bool) -> None:
+    """The noise begins where exact inference has it, of few features far too low: worse than no fit."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 400)
+    model = gpdsl.compile("input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(0.3))\ny ~ Normal(f, 0.2)\n")
+    data = {"x": x, "y": np.sin(6 * x) + 0.2 * rng.standard_normal(400)}
+    fit = model.fit(data, engine="qsgp", features=features, batch=200, steps=20, progress=False)
+    (found,) = (each for each in fit.diagnose() if each.name == "values of y")
+    assert found.doubtful == doubtful
+    assert "features = 40 and engine = vi hold more of the latents" in found.remedy or not doubtful
+
+
 def test_neighbours_are_those_of_all_columns() -> None:
     """A wave across both of two columns, which one of them alone does not tell."""
     rng = np.random.default_rng(4)
