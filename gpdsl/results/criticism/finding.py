@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,12 @@ import numpy as np
 
 from gpdsl.data import Data
 from gpdsl.errors import needed, plural, preformatted
+from gpdsl.inference.ascent.lbfgs import ENDINGS
 from gpdsl.inference.diagnosis import Curvature
+from gpdsl.inference.driver import ALL_DONE
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.integrated import Profile
+from gpdsl.language.warnings.report import unused_names
 from gpdsl.results.table import subscript
 from gpdsl.symbolic.coupling import without_slope
 
@@ -259,6 +263,17 @@ LEFT = 0.1
 TOGETHER = 0.3
 """Share of the largest element of a direction from which another one is named with it."""
 
+UNFINISHED, CUT = "unfinished", "ended by `steps`"
+"""The name of findings that a search was ended, and how those begin that tell of too few steps."""
+
+POINTS = "inducing points"
+
+STANDING = {"note", "symmetry", UNFINISHED}
+"""Doubts that too few inducing points do not explain."""
+
+RISEN = 1e-3
+"""Nats a row by which the bound of a search that has ended may still rise."""
+
 EDGE = 1e-3
 """Share of the distance between the bounds of a parameter from which it is at one of them."""
 
@@ -326,6 +341,23 @@ def _confounded(names: list[str], value: float, moved: np.ndarray) -> Finding:
     return Finding("parameters", value, True, said, f"fix one of {listed}, or give them priors")
 
 
+def cut_short(fit: Fit) -> Iterator[Finding]:
+    """Of a search that `steps` has ended: whether its bound, as reported on the way, still rose in its second half.
+
+    Noise is told from the trend by second differences, whose variance is six times its own.
+    """
+    if not fit.message.startswith((ALL_DONE, ENDINGS[1])) or fit.options.steps is None or fit.interrupted:
+        return
+    late = fit.history[max(len(fit.history) // 2 - 1, 0) :, 1]
+    half = len(late) // 2
+    noise = float(np.std(np.diff(late, 2)) / np.sqrt(3.0 * half)) if len(late) > 3 else 0.0
+    rise = float(np.mean(late[-half:]) - np.mean(late[:half])) if half else np.inf
+    if not half or rise > max(1.0, RISEN * fit.rows, 3.0 * noise):
+        said = f"the bound rose by {plural(rise, 'nat', ',.0f')} near the end" if half else "before it could rest"
+        remedy = "go on with model.fit(data, start=fit), or leave `steps` out"
+        yield Finding(UNFINISHED, rise, True, f"{CUT}: {said}, and parameters and posterior are on their way", remedy)
+
+
 def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
     """Parameters at the bounds of their domain, or read only in jumps, with the names of their elements there."""
     program = fit.program
@@ -346,3 +378,20 @@ def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
             said = f"`{name}` is at the edge of its domain, {low:g} to {high:g}"
             remedy = "widen the bounds, or ask whether the model suits the data"
             yield Finding("parameters", nearest, True, said, remedy), {name + subscript(at + 1) for at in there}
+
+
+def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings, first that a fit is unfinished, then lost evidence; without doubts that much of either explains."""
+    lost = [each for each in findings if each.name == POINTS and each.doubtful]
+    first = [*(each for each in findings if each.name == UNFINISHED), *lost]
+    early = {"evidence for latents"} if first and first[0].said.startswith(CUT) else set()
+    others = [each for each in findings if each not in first and each.name not in early]
+    if any(Loss(each.number, fit.rows).much for each in lost):
+        others = [each for each in others if not each.doubtful or each.name in STANDING]
+    unused = {getattr(each, "name", "") for each in unused_names(fit.program.declarations)}
+    unread = " and ".join(f"`{name}`" for name in fit.program.declarations.inputs if name in unused)
+    for i, each in enumerate(others):
+        if unread and each.doubtful and each.said.startswith(("neighbours", "values spread")):
+            remedy = f"the model reads no {unread}: let a latent see it, or a mean that grows with it; or {each.remedy}"
+            others[i] = replace(each, remedy=remedy)
+    return (*first, *others)

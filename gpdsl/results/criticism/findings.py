@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,9 +20,11 @@ from gpdsl.program.cache import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
 from gpdsl.results.criticism.finding import (
     EVALUATIONS,
+    POINTS,
     PROGRAMS,
     SKIPPED,
     SPEED,
+    UNFINISHED,
     Diagnosis,
     Ended,
     Finding,
@@ -30,7 +32,9 @@ from gpdsl.results.criticism.finding import (
     affordable,
     allows_errors,
     at_edges,
+    cut_short,
     frame,
+    judged,
     of_curvature,
     unmade,
 )
@@ -69,13 +73,8 @@ if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
 
-POINTS, UNFINISHED = "inducing points", "unfinished"
-
 ASKED = {"full", "all", "everything"}
 """Words for all that there is, which are no names of files."""
-
-STANDING = {"note", "symmetry", UNFINISHED}
-"""Doubts that too few inducing points do not explain."""
 
 MANY = 0.02
 """Share of rows with k above 0.7."""
@@ -131,8 +130,8 @@ def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
         said = f"interrupted by {by}: this is {state}, and everything below is of that"
         remedy = "go on with model.fit(data, start=fit), or resume=True (--resume) where it had a checkpoint"
         yield Finding(UNFINISHED, float(len(fit.history)), True, said, remedy)
-    for note in fit.notes:
-        yield Finding("note", float("nan"), True, note)
+    yield from cut_short(fit)
+    yield from (Finding("note", float("nan"), True, note) for note in fit.notes)
     if fit.inducing_loss is not None and not fit.choice.exact:
         yield _lost(fit, Loss(fit.inducing_loss, fit.rows))
 
@@ -149,16 +148,6 @@ def _left_open(fit: Fit, seen: Seen) -> Iterator[Finding]:
         held = fit.inducing, fit.posterior, fit.jitter
         known = fit.standardised.applied(seen.data)
         yield _lost(fit, loss_through_layers(fit.predicting, known, fit.parameters, held, fit.options.dtype))
-
-
-def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings, first that a fit is unfinished, then lost evidence; without doubts that much of that explains."""
-    lost = [each for each in findings if each.name == POINTS and each.doubtful]
-    first = [*(each for each in findings if each.name == UNFINISHED), *lost]
-    others = [each for each in findings if each not in first]
-    if any(Loss(each.number, fit.rows).much for each in lost):
-        others = [each for each in others if not each.doubtful or each.name in STANDING]
-    return (*first, *others)
 
 
 def _left_out(fit: Fit, seen: Seen) -> Iterator[Finding]:

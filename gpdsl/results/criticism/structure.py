@@ -261,10 +261,16 @@ def rows_and_levels(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """A level that latents about zero have to hold, and rows that are there more than once."""
     data, program = seen.data, fit.program
     real = [n for n, each in program.declarations.outputs.items() if each.kind == "real" and data.observed[n].any()]
-    if data.rows <= FEW or not real or program.fields:
+    if data.rows <= FEW or program.fields:
         return
     for name in real:
         values = np.asarray(data.outputs[name])[data.observed[name]]
+        if len(two := np.unique(values)) == 2:
+            said, instead = (
+                f"all are {two[0]:g} or {two[1]:g}",
+                f"if these are two classes, declare `output {name} : binary`",
+            )
+            yield Finding(f"kind of {name}", 2.0, True, said, f"{instead} and observe `{name} ~ Bernoulli(logit = f)`")
         away = abs(float(np.mean(values))) / max(float(np.std(values)), 1e-300)
         if away > OFF_ZERO and np.ptp(values) > 0 and name in _about_zero(program):
             yield Finding(
@@ -275,7 +281,9 @@ def rows_and_levels(fit: Fit, seen: Seen) -> Iterator[Finding]:
                 "a curve has to bend to hold a level: give it a place, `param m : real` and `GP(m, ...)`, or fit with "
                 "standardise = true",
             )
-    if sum(each.size for each in (*data.inputs.values(), *data.outputs.values())) > COMPARED:
+    told = [n for n, each in program.declarations.outputs.items() if each.label is None and each.kind != "binary"]
+    few = all(len(np.unique(data.outputs[name])) <= 2 for name in told)  # that may agree by chance
+    if few or sum(each.size for each in (*data.inputs.values(), *data.outputs.values())) > COMPARED:
         return
     inputs = [np.asarray(each, float).reshape(data.rows, -1) for each in data.inputs.values() if len(each) == data.rows]
     outputs = [np.asarray(each, float).reshape(data.rows, -1) for each in data.outputs.values()]

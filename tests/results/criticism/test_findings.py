@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,6 +25,8 @@ from gpdsl.results.criticism.finding import (
     Inspection,
     affordable,
     allows_errors,
+    cut_short,
+    judged,
     of_curvature,
 )
 from gpdsl.results.criticism.findings import Diagnosis, Look
@@ -332,3 +335,41 @@ def test_parameters_that_are_open_by_themselves_are_said_in_one_sentence() -> No
     (two,), (one,) = said(2), said(1)
     assert two.said.startswith("`ell[1]` and `ell[2]` are not determined")
     assert one.said.startswith("`ell[1]` is not determined")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "steps", "doubted"),
+    [
+        ([-900.0, -700.0], 100, True),
+        ([-900.0], 30, True),
+        ([-900.0, -400.0, -310.0, -300.0, -301.0, -299.5, -300.5, -300.0], 400, False),
+        (-300.0 + np.linspace(0, 90, 40) + np.resize([3.0, -3.0], 40), 2000, True),
+        ([-900.0, -700.0], None, False),
+    ],
+)
+def test_searches_that_their_steps_have_ended_are_doubted_while_they_rise(
+    bounds: list[float], steps: int | None, doubted: bool
+) -> None:
+    """Minibatches that ended 18,000 nats below the best were not doubted, or their latents told to be chance."""
+    history = np.stack([np.arange(len(bounds)), bounds, np.zeros(len(bounds))], axis=1)
+    fit: Any = SimpleNamespace(
+        message="all steps done", options=SimpleNamespace(steps=steps), interrupted=False, history=history, rows=1000
+    )
+    fit.program = SimpleNamespace(
+        declarations=gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 1)")).declarations
+    )
+    found = list(cut_short(fit))
+    assert [each.name for each in found] == ["unfinished"] * doubted
+    worth = Finding("evidence for latents", -9.0, True, "")
+    assert (worth in judged(fit, [worth, *found])) == (not doubted)
+
+
+def test_inputs_that_the_model_does_not_read_come_first() -> None:
+    """Counts without their exposure were told to take a shorter length-scale, whose input is another one."""
+    text = "input x : real\ninput e : positive\noutput y : count\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Poisson({}exp(f))"
+    doubt = Finding("values of y", 0.8, True, "neighbours in the inputs miss alike", "add a kernel")
+    for exposure in ("", "e * "):
+        declarations = gpdsl.compile(text.format(exposure)).declarations
+        fit: Any = SimpleNamespace(program=SimpleNamespace(declarations=declarations), rows=10)
+        (found,) = judged(fit, [doubt])
+        assert ("reads no `e`" in found.remedy) == (not exposure)

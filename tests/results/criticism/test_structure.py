@@ -201,6 +201,18 @@ def test_a_level_that_has_no_place_and_rows_that_are_there_twice(
     assert {each.name for each in found} == named and all(each.doubtful for each in found)
 
 
+def test_counts_that_are_there_twice_and_classes_that_are_numbers_are_told() -> None:
+    """As repeated rows of real outputs are; two classes under normal noise were told to let that noise change."""
+    for kind, law, y in (
+        ("count", "Poisson(exp(f))", np.arange(12) % 4),
+        ("real", "Normal(f, 0.3)", np.arange(24) % 2),
+    ):
+        data = {"x": np.repeat(np.arange(12.0), 2), "y": np.resize(np.repeat(y, 24 // len(y)), 24)}
+        fit = unlearnt(f"input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF(1))\ny ~ {law}", data)
+        found = [each for each in rows_and_levels(fit, Seen(fit, fitted_rows(fit, data, ""))) if each.doubtful]
+        assert [each.name for each in found] == ["repeated rows" if kind == "count" else "kind of y"]
+
+
 def test_what_neighbours_share_is_looked_for_on_the_other_side_of_the_length_scale() -> None:
     """Where latents follow single values a shorter one is no remedy."""
     places = np.sin(np.linspace(0, 20, 80)) + 0.1 * np.random.default_rng(0).standard_normal(80)
