@@ -174,7 +174,7 @@ def _fits() -> None:
 
 
 if __name__ == "__main__":
-    from gpdsl.inference.machine import machine_for
+    from gpdsl.inference.blocks import machine_for
 
     with machine_for(int(sys.argv[3])):
         print(json.dumps(measured(own(sys.argv[2], int(sys.argv[3])), int(sys.argv[4]))))

@@ -6,21 +6,112 @@ of rows makes its features anew, in the forward pass and again in the reverse pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg  # noqa: F401  the library whose threads are limited has to be loaded
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
+from threadpoolctl import ThreadpoolController
 
 from gpdsl.errors import GpdslError
 from gpdsl.inference.sampling import base_normals
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+
+SMALL = 200
+"""Rows up to which more threads do not pay."""
+
+CROWDED = 1.75
+"""Processes that want to run, for each core, from which others than this one have much to do."""
+
+
+KEPT = range(700, 8001)
+"""Rows of matrices whose memory is kept: of fewer it is kept anyway, and of more it is too much to be held."""
+
+MMAP_MAX, TRIM_THRESHOLD, MMAP_THRESHOLD = -4, -1, -3
+"""Names of GNU's `mallopt`."""
+
+_fits, _lock = 0, threading.Lock()
+
+
+@contextmanager
+def machine_for(size: int) -> Iterator[None]:
+    """A context for factorisations of matrices with `size` rows, again and again."""
+    with _threads_for(size), _memory() if size in KEPT else nullcontext():
+        yield
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """Freed memory stays with the process until the last of the fits that run has ended."""
+    global _fits
+    library = _gnu()
+    if library is None:
+        yield
+        return
+    with _lock:
+        _fits += 1
+        library.mallopt(MMAP_MAX, 0)
+        library.mallopt(TRIM_THRESHOLD, 2**31 - 1)
+    try:
+        yield
+    finally:
+        with _lock:
+            _fits -= 1
+            if not _fits:
+                # where the library's own adjustment ends in programs with large arrays; asking for anything stops it
+                library.mallopt(MMAP_THRESHOLD, 2**25)
+                library.mallopt(TRIM_THRESHOLD, 2**26)
+                library.mallopt(MMAP_MAX, 2**16)
+                library.malloc_trim(0)
+
+
+def _gnu() -> Any:
+    """The C library if it is GNU's and nobody has set its memory by the environment, else None."""
+    if any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return None
+    try:
+        library = ctypes.CDLL(None)
+        return library if library.gnu_get_libc_version and library.mallopt and library.malloc_trim else None
+    except (AttributeError, OSError, TypeError):  # another system
+        return None
+
+
+@contextmanager
+def _threads_for(size: int) -> Iterator[None]:
+    """A suitable number of threads."""
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    # Whether it lies in a folder of SciPy's; where the system provides one library for all, none does.
+    own = [each for each in libraries if any("scipy" in folder for folder in Path(each.filepath).parent.parts[-2:])]
+    limited = libraries if size <= SMALL or _crowded() else [each for each in libraries if own and each not in own]
+    before = [(each, each.num_threads) for each in limited]
+    try:
+        for each, _ in before:
+            each.set_num_threads(1)
+        yield
+    finally:
+        for each, threads in before:
+            each.set_num_threads(threads)
+
+
+def _crowded() -> bool:
+    """Whether the load of the last minute is more than this process makes."""
+    try:
+        return os.getloadavg()[0] > CROWDED * (os.cpu_count() or 1)
+    except (AttributeError, OSError):  # not known on this system
+        return False
+
 
 # Rows over several devices, of this process or of many: each has its share, and one reduction a sweep adds them up.
 #

@@ -12,12 +12,12 @@ from jaxtyping import Array, Float, Int
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.blocks import machine_for
 from gpdsl.inference.corrected_draws import Around, Drawn, Weighing, resampled
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.images import images_of
 from gpdsl.inference.integrated import UNTRUSTED, Integrated
 from gpdsl.inference.log_joint import together
-from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import Joint, sampled
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Result, as_arrays

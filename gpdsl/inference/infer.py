@@ -16,7 +16,7 @@ from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.ascent.adam import adam_search
 from gpdsl.inference.ascent.joint import AlternatingSearch, LbfgsSearch
 from gpdsl.inference.attempts import attempt
-from gpdsl.inference.blocks import first_again, shards_for, unobserved_after
+from gpdsl.inference.blocks import first_again, machine_for, shards_for, unobserved_after
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.by_level import plan_by_level
 from gpdsl.inference.corrected import plan_corrected
@@ -31,7 +31,6 @@ from gpdsl.inference.inducing.start import start_inducing
 from gpdsl.inference.layered.planning import plan_layered
 from gpdsl.inference.layered.predictive import Layered
 from gpdsl.inference.layered.settled import from_the_last_layer
-from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.engine import explain_chains, of_search, plan_mcmc
 from gpdsl.inference.mixtures import attempt_mixture, exact_parameters
 from gpdsl.inference.natural.minibatch import MinibatchSearch

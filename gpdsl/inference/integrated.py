@@ -16,10 +16,10 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from gpdsl.errors import plural
 from gpdsl.inference import modes, proposals
 from gpdsl.inference.ascent.lbfgs import flat, unflat
-from gpdsl.inference.drawn import ERROR, EVEN, UNEVEN, Drawn
+from gpdsl.inference.blocks import machine_for
 from gpdsl.inference.images import Images
 from gpdsl.inference.log_joint import LogJoint, at_places, log_prior, log_volume, vectorised
-from gpdsl.inference.machine import machine_for
+from gpdsl.inference.modes import ERROR, EVEN, UNEVEN, Drawn
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Problem, Result, as_arrays
 from gpdsl.inference.symmetries import Symmetry, symmetry_of

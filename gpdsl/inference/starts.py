@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import views
+from gpdsl.inference.bound import by_latent, views
 from gpdsl.inference.posteriors.family import Diagonal, Family, Linear, PerRow
 from gpdsl.inference.posteriors.features import factorise
-from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.warm import near, site_start
 from gpdsl.kernels.functionals import Functionals

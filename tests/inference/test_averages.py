@@ -14,10 +14,10 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.layered import planning
-from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.propagation import Drawn, Expected, Layers
 from gpdsl.inference.layered.settled import SettledSearch
 from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import averaged
 from gpdsl.kernels.functionals import Values
 from tests.inference.test_layered import _program
 

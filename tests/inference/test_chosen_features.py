@@ -11,7 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.inference import summed
 from gpdsl.inference.exact import engine
-from gpdsl.inference.inducing import bending as patches, choosing, growth
+from gpdsl.inference.inducing import choosing, growth
 from gpdsl.inference.plan import options
 from tests.inference.conftest import COUNTS
 from tests.inference.test_inducing import SERIES, evidence, series
@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (summed, "EXACT_ROWS", 150),
         (growth, "EXACT_ROWS", 150),
         (engine, "EXACT_VALUES", 100),
-        (patches, "FEW", 60),
+        (choosing, "FEW", 60),
     ]:
         monkeypatch.setattr(module, name, value)
 

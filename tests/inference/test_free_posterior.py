@@ -5,9 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from gpdsl.inference.bound import Layout
+from gpdsl.inference.bound import Layout, carried
 from gpdsl.inference.posteriors.family import Full
-from gpdsl.inference.posteriors.free_posterior import carried
 from gpdsl.kernels.functionals import Values
 from tests.inference.test_layered import _program
 

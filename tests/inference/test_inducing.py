@@ -13,8 +13,8 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslWarning
 from gpdsl.inference.exact import engine
-from gpdsl.inference.inducing import bending as patches, choosing, growth
-from gpdsl.inference.inducing.bending import bending
+from gpdsl.inference.inducing import choosing, growth
+from gpdsl.inference.inducing.choosing import bending
 from gpdsl.inference.inducing.loss import Loss, loss_of
 from gpdsl.inference.inducing.start import distinct, pivoted
 from gpdsl.inference.infer import infer
@@ -64,7 +64,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "DEFAULT_INDUCING", 20)
     monkeypatch.setattr(engine, "EXACT_VALUES", 400)
     monkeypatch.setattr(growth, "EXACT_ROWS", 0)
-    monkeypatch.setattr(patches, "FEW", 60)
+    monkeypatch.setattr(choosing, "FEW", 60)
 
 
 @pytest.mark.parametrize("start", ["kmeans", "greedy"])
@@ -159,7 +159,7 @@ def test_bent_parameters_lose_no_more_than_is_open_at_straight_ones(
     found = infer(program, bound, chosen)
     straight = at_values(program, {name: np.asarray(3.0) for name in program.parameters.initial})
     monkeypatch.setattr(growth, "dense_gain", lambda *_: None)
-    monkeypatch.setattr(growth, "bending", lambda *_: patches.Bending(100.0, straight))
+    monkeypatch.setattr(growth, "bending", lambda *_: choosing.Bending(100.0, straight))
     wanted = straight.parameters.unconstrained()
 
     def open_at(program: Any, data: Any, options: Any, found: Any) -> Loss:

@@ -16,10 +16,10 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtr
 
 import gpdsl
-from gpdsl.inference.drawn import Drawn
 from gpdsl.inference.images import Images
 from gpdsl.inference.integrated import Explored
 from gpdsl.inference.log_joint import AT_ONCE, at_places, log_prior, log_volume
+from gpdsl.inference.modes import Drawn
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.proposals import generalised_pareto, smoothed
 from gpdsl.language.habits import PREDICTED

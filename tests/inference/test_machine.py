@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from gpdsl.inference import machine
+from gpdsl.inference import blocks as machine
 
 
 def faults() -> int:

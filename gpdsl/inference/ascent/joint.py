@@ -14,9 +14,8 @@ from jaxtyping import Array
 
 from gpdsl.errors import plural
 from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise, maximise_off_saddles
-from gpdsl.inference.bound import divergence, prepared_for, views, weights
+from gpdsl.inference.bound import carried, divergence, is_free, prepared_for, views, weights
 from gpdsl.inference.driver import assessed, complete, whole_bound
-from gpdsl.inference.posteriors.free_posterior import carried, is_free
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
 from gpdsl.program.cache import jit

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, over_blocks
-from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.bound import GroupView, assemble, by_latent
 from gpdsl.inference.expectation_propagation.lattices import Normaliser
 from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, updated
 from gpdsl.inference.expectation_propagation.tilted import Tilted, normaliser
@@ -21,7 +21,6 @@ from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.natural.sweep import carried, covariances_at
 from gpdsl.inference.natural.tied import Posterior, Tied, no_sites, posterior_of
 from gpdsl.inference.posteriors.features import Covariances, Features
-from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.numerics import inverse_lower, log_det_factor
 from gpdsl.program.evaluation import prior_means

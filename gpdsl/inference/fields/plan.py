@@ -15,10 +15,10 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, plural
+from gpdsl.inference.blocks import machine_for
 from gpdsl.inference.driver import Keep, drive
 from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
-from gpdsl.inference.machine import machine_for
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import Monitor, Report, Result, as_arrays

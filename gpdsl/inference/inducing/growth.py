@@ -18,8 +18,7 @@ import sympy as sp
 from gpdsl.data import Data
 from gpdsl.inference.driver import Keep
 from gpdsl.inference.exact.engine import plan_exact
-from gpdsl.inference.inducing.bending import bending, dense_gain
-from gpdsl.inference.inducing.choosing import choose_more
+from gpdsl.inference.inducing.choosing import bending, choose_more, dense_gain
 from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
 from gpdsl.inference.infer import infer
 from gpdsl.inference.layered.settled import no_worse_than_one, passing

@@ -15,7 +15,6 @@ from gpdsl.data.errors import listed
 from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
-from gpdsl.inference.layered.averages import averaged
 from gpdsl.inference.layered.engine import LayeredSearch, last_layers
 from gpdsl.inference.layered.predictive import pass_count
 from gpdsl.inference.layered.propagation import inner_width
@@ -24,6 +23,7 @@ from gpdsl.inference.layered.start import start_layers
 from gpdsl.inference.plan.explain import described, explain_observation, row_variable
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
+from gpdsl.inference.posteriors.features import averaged
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals, Values, outline
 from gpdsl.kernels.numerics import jitter_for

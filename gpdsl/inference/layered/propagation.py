@@ -15,12 +15,13 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import by_reading
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.layered.averages import gaussian_arguments, moments_at
 from gpdsl.inference.posteriors.family import Whitened, project
 from gpdsl.inference.posteriors.features import (
     Features,
     RowFeatures,
     factorise,
+    gaussian_arguments,
+    moments_at,
     prior_covariances,
     row_features,
     sparse_features,

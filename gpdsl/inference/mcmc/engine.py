@@ -13,13 +13,13 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.blocks import machine_for
 from gpdsl.inference.driver import Plan, Planner
 from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_evidence
 from gpdsl.inference.exact.system import System
 from gpdsl.inference.integrated import Integrated
 from gpdsl.inference.log_joint import LogJoint, jumping, log_volume
-from gpdsl.inference.machine import machine_for
 from gpdsl.inference.mcmc.chains import Chains, Differentiable, Position, agreement, known_at, log_prior, nuts, told
 from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere
 from gpdsl.inference.mcmc.tempered import tempered, warming

@@ -17,14 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, assemble, by_reading
+from gpdsl.inference.bound import GroupView, assemble, by_latent, by_reading
 from gpdsl.inference.exact.evidence import triangle_slope
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.lapack import RowPosterior, is_covariance, row_posterior
 from gpdsl.inference.natural.refine import Progress, before_any, judged, next_trial
 from gpdsl.inference.natural.sites import Setting, Sites, site_target, site_units, step_lengths
 from gpdsl.inference.posteriors.features import inducing_covariances
-from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import prior_means

@@ -16,13 +16,12 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, over_blocks
-from gpdsl.inference.bound import GroupView, by_reading, whitened_marginals
+from gpdsl.inference.bound import GroupView, by_latent, by_reading, whitened_marginals
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.family import Whitened, information, inverse_root
 from gpdsl.inference.posteriors.features import Features, RowFeatures, RowSites
-from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 

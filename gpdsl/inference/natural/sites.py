@@ -20,13 +20,12 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import block_rows, part_of_block
-from gpdsl.inference.bound import GroupView, assemble, views
+from gpdsl.inference.bound import GroupView, assemble, by_latent, views
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import RowFeatures, RowSites, row_sites
-from gpdsl.inference.posteriors.free_posterior import by_latent
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.evaluation import prior_means

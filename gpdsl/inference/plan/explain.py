@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpdsl.errors import plural
 from gpdsl.inference.ascent.joint import split_parameters
+from gpdsl.inference.bound import is_free
 from gpdsl.inference.driver import Plan
 from gpdsl.inference.exact.engine import explain_exact
 from gpdsl.inference.expectation_propagation.engine import explain_sites, explain_tilted
@@ -13,7 +14,6 @@ from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import cost, held_at_once, joint_size, quantity
 from gpdsl.inference.posteriors.family import Full, Linear, size
-from gpdsl.inference.posteriors.free_posterior import is_free
 from gpdsl.kernels.form import describe
 from gpdsl.language import model as m
 from gpdsl.language.inducing import BOUNDLESS, FEATURES, read_features

@@ -12,9 +12,9 @@ import sympy as sp
 from jaxtyping import Array
 
 from gpdsl.data import Data
+from gpdsl.inference.blocks import machine_for
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import ALL_DONE, STAYED, Plan, drive, searching
-from gpdsl.inference.machine import machine_for
 from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.plan.options import Choice, Options, WeightChoice
 from gpdsl.inference.posteriors.family import Diagonal, Full

@@ -10,11 +10,10 @@ import scipy
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
+from gpdsl.inference.blocks import machine_for
 from gpdsl.inference.diagnosis import Curvature, Unknown, curvature, natural_errors
-from gpdsl.inference.inducing.loss import Loss
-from gpdsl.inference.inducing.opened import loss_through_layers
+from gpdsl.inference.inducing.loss import Loss, loss_through_layers
 from gpdsl.inference.integrated import UNTRUSTED
-from gpdsl.inference.machine import machine_for
 from gpdsl.inference.problem import as_arrays
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
