@@ -351,9 +351,9 @@ def test_the_gradient_of_the_profiled_bound_is_that_of_finite_differences(rng: n
     objective = jit(profiled_bound(problem))
 
     def at(point: dict) -> tuple:
-        return objective(point, start_sites(problem), problem.rows, problem.inducing, None, JITTER, 1.0)
+        return objective(point, start_sites(problem), problem.rows, problem.inducing, None, JITTER)
 
-    _, gradient, sites = at(start)
+    _, gradient, sites, _ = at(start)
     assert sites.coupled and np.abs(np.asarray(sites.precision[:, 0, 1])).max() > 0.1
     for name in ("ell", "sigma"):
         moved = [{**start, "parameters": {**point, name: point[name] + h}} for h in (1e-4, -1e-4)]

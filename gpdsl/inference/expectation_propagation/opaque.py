@@ -23,46 +23,14 @@ from jaxtyping import Array, Float
 from gpdsl.inference.expectation_propagation.objective import converged, doubts
 from gpdsl.inference.expectation_propagation.sites import Fixed, evidence
 from gpdsl.inference.expectation_propagation.tilted import Tilted
-from gpdsl.inference.natural.profiled import setting_of
-from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.natural.sites import Setting, Sites
 from gpdsl.inference.opaque.evaluations import Judged, Regression
 from gpdsl.inference.opaque.simulated import LADDER, Rounds
 from gpdsl.inference.opaque.simulator import Simulator, values_alone
-from gpdsl.inference.opaque.steps import Compiled, latents_of, shaped_of
 from gpdsl.inference.opaque.surrogate import FAILED, Anchors, Surrogate, opaque_reads
 from gpdsl.inference.plan.options import EP_SAMPLES
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result
 from gpdsl.inference.sampling import sum_and_error
-from gpdsl.program.rows import Rows
-
-
-def _evidence_step(problem: Problem, tilted: Tilted) -> Compiled:
-    def value(
-        point: Any, sites: Sites, rows: Rows, held: Any, normals: Any, surrogate: Surrogate, jitter: Any
-    ) -> Float[Array, ""]:
-        return evidence(tilted.using(normals, surrogate), setting_of(problem, point, held, rows, jitter), sites)
-
-    return value
-
-
-def _best_step(problem: Problem, tilted: Tilted) -> Compiled:
-    objective = converged(problem, tilted)
-
-    def best(
-        point: Any,
-        sites: Sites,
-        rows: Rows,
-        held: Any,
-        normals: Any,
-        jitter: Any,
-        coupling: Any,
-        surrogate: Surrogate,
-        sweeps: Any,
-    ) -> tuple[Array, Any, Fixed]:
-        del coupling
-        return objective(point, sites, rows, held, normals, jitter, surrogate, sweeps)
-
-    return best
 
 
 class _Simulator(Simulator):
@@ -84,9 +52,9 @@ class _Simulator(Simulator):
             return {key: filled(np.concatenate([part[key] for part in parts])) for key in parts[0]}
 
         x = filled(np.concatenate([batch.x for batch in found.batches]))
-        latents = latents_of(self.problem, self.reads, jnp.asarray(x))
-        true = shaped_of(self.problem, latents, joined([batch.values for batch in found.batches]))
-        guessed = shaped_of(self.problem, latents, joined([values_alone(each) for each in said]))
+        latents = self.steps.latents(jnp.asarray(x))
+        true = self.steps.shaped(latents, joined([batch.values for batch in found.batches]))
+        guessed = self.steps.shaped(latents, joined([values_alone(each) for each in said]))
         failed = [np.zeros(batch.x.shape[:2]) if batch.failed is None else batch.failed for batch in found.batches]
         if any(each.any() for each in failed):
             true[FAILED] = jnp.asarray(filled(np.concatenate(failed)), latents.dtype)[:, None]
@@ -98,7 +66,7 @@ class _Simulator(Simulator):
     ) -> tuple[Any, Any, Fixed]:
         """Evidence, gradient and fixed point on the surrogates."""
         rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
-        given = normals, jitter, jnp.asarray(1.0), surrogate, jnp.asarray(sweeps)
+        given = normals, jitter, surrogate, jnp.asarray(sweeps)
         return self.compiled_profiled(point, sites, rows, held, *given)  # type: ignore[no-any-return]
 
     def profiled(
@@ -120,9 +88,12 @@ class EpOpaque(Rounds):
     def __init__(self, problem: Problem, tilted: Tilted) -> None:
         self.tilted, self.doubt = tilted, ""
         """What a user must know of the end, if anything."""
+
+        def bound(setting: Setting, sites: Sites, normals: Any, surrogate: Surrogate) -> Array:
+            return evidence(tilted.using(normals, surrogate), setting, sites)
+
         reads = opaque_reads(problem.program, whole=True)
-        simulator = _Simulator.around(problem, reads, _evidence_step(problem, tilted), _best_step(problem, tilted))
-        super().__init__(problem, simulator)
+        super().__init__(problem, _Simulator(problem, reads, bound, converged(problem, tilted)))
         self.kept = 0
 
     def fell(self, judged: Judged) -> bool:

@@ -185,7 +185,7 @@ def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Si
     """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed)) if problem.program.sampled else None
     fixed = problem.rows, problem.inducing, normals, problem.jitter
-    ridges = _may_have_ridges(problem)
+    ridges = bool(problem.program.mixing) and problem.at_once  # as Newton's method wants rows
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
     ascend = _between_programs(problem, start, fixed) if in_row_space(problem) else _one_program(problem, start, fixed)
     on_ridges = problem.compiling(_on_ridges(problem), brief=problem.brief)
@@ -206,14 +206,13 @@ def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Si
 
 
 def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
-    numbers = jnp.asarray(INNER_ITERATIONS), jnp.asarray(_tolerance(problem)), jnp.asarray(True)
-    rest = *fixed, jnp.asarray(1.0), None, *numbers
-    ascended = problem.shared(_ascended, start.point, start.sites, *rest, brief=problem.brief)
+    numbers = map(jnp.asarray, (INNER_ITERATIONS, 1.0, _accuracy(problem), True))
+    ascended = problem.shared(profiled_bound, start.point, start.sites, *fixed, None, *numbers, brief=problem.brief)
     rows, held, _, jitter = fixed
 
     def ascend(point: Any, sites: Sites, normals: Any, coupling: Array, most: int, sloped: bool) -> Ascended:
-        asked = jnp.asarray(most), jnp.asarray(_accuracy(problem, sloped)), jnp.asarray(sloped)
-        return ascended(point, sites, rows, held, normals, jitter, coupling, None, *asked)
+        asked = jnp.asarray(most), coupling, jnp.asarray(_accuracy(problem, sloped)), jnp.asarray(sloped)
+        return ascended(point, sites, rows, held, normals, jitter, None, *asked)
 
     return ascend
 
@@ -240,11 +239,6 @@ def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
 def _place(problem: Problem, at: Any, given: Given) -> Setting:
     rows, held, jitter = given
     return setting_of(problem, at, held, rows, jitter)
-
-
-def _may_have_ridges(problem: Problem) -> bool:
-    """Whether observations mix latents, and the rows are taken together, as Newton's method wants them."""
-    return bool(problem.program.mixing) and problem.at_once
 
 
 def _maximised(problem: Problem, compute: Compute, best: Best, coupling: float) -> Outcome:
@@ -301,22 +295,10 @@ def _whitened(problem: Problem, _: Any) -> Callable[..., list[Whitened]]:
     return lambda point, held, sites, rows: batch_posterior(setting_of(problem, point, held, rows), sites)
 
 
-def profiled_bound(problem: Problem) -> Callable[..., tuple[Array, Any, Sites]]:
-    """Value, gradient and refined sites at a point of the search, from a warm start.
-
-    `coupling` 0 keeps the sites of different latents apart.
-    """
-    ascended = _ascended(problem, None)
-    return lambda *at, **more: ascended(*at, **more)[:3]
-
-
-def _tolerance(problem: Problem) -> float:
-    return max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12) * problem.count
-
-
-def _accuracy(problem: Problem, sloped: bool) -> float:
-    """Gradients, whose differences are curvatures, take q at its best."""
-    return _tolerance(problem) if sloped else max(_tolerance(problem), EXPLORED)
+def _accuracy(problem: Problem, sloped: bool = True) -> float:
+    """Gradients, whose differences are curvatures, take q at its best; so do the last places of values."""
+    best = max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12) * problem.count
+    return best if sloped else max(best, EXPLORED)
 
 
 def _on_ridges(problem: Problem) -> Callable[..., tuple[Sites, Array]]:
@@ -326,14 +308,16 @@ def _on_ridges(problem: Problem) -> Callable[..., tuple[Sites, Array]]:
         point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any
     ) -> tuple[Sites, Array]:
         setting = setting_of(problem, point, held, rows, jitter)
-        progress = refine(setting, sites, normals, _tolerance(problem), RIDGE_ITERATIONS, coupling, newton=True)
+        progress = refine(setting, sites, normals, _accuracy(problem), RIDGE_ITERATIONS, coupling, newton=True)
         return progress.sites, progress.done
 
     return settle
 
 
-def _ascended(problem: Problem, _: Any) -> Callable[..., tuple[Array, Any, Sites, Array]]:
-    """What `profiled_bound` gives, and whether the sites have settled."""
+def profiled_bound(problem: Problem, _: Any = None) -> Callable[..., tuple[Array, Any, Sites, Array]]:
+    """Value, gradient and refined sites at a point of the search, from a warm start, and whether these have settled.
+
+    `coupling` 0 keeps the sites of different latents apart."""
 
     def objective(
         point: Any,
@@ -342,14 +326,14 @@ def _ascended(problem: Problem, _: Any) -> Callable[..., tuple[Array, Any, Sites
         held: Any,
         normals: Any,
         jitter: Any,
-        coupling: Any,
         surrogate: Any = None,
         iterations: Any = INNER_ITERATIONS,
+        coupling: Any = 1.0,
         accurate: Any = None,
         sloped: Any = None,
     ) -> tuple[Array, Any, Sites, Array]:
         setting = setting_of(problem, point, held, rows, jitter)
-        accurate = _tolerance(problem) if accurate is None else accurate
+        accurate = _accuracy(problem) if accurate is None else accurate
         progress = refine(setting, sites, normals, accurate, iterations, coupling, surrogate)
         refined = jax.lax.stop_gradient(progress.sites)
 

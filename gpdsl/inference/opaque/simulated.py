@@ -24,7 +24,7 @@ from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.opaque.budget import LAST_SHARE, held_out, point_cost
 from gpdsl.inference.opaque.evaluations import Batch, Damping, Evaluations, Judged, Points, Trust, change, distance
 from gpdsl.inference.opaque.simulator import Fitted, Place, Simulator, held_out_bound
-from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic
+from gpdsl.inference.opaque.surrogate import MOST_POLYNOMIALS, Surrogate, feature_count, is_quadratic, opaque_reads
 from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
 from gpdsl.inference.sampling import base_normals
 from gpdsl.program.cache import jit
@@ -60,7 +60,7 @@ class Rounds:
     """Rounds of evaluations. The reported bound is corrected by the residual, with its error."""
 
     def __init__(self, problem: Problem, simulator: Simulator | None = None) -> None:
-        self.problem, self.simulator = problem, simulator or Simulator.of(problem)
+        self.problem, self.simulator = problem, simulator or Simulator(problem, opaque_reads(problem.program))
         self.known = Evaluations()
         point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
         self.here = Place(point, sites, self.simulator.place(point, sites))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,11 @@ from jaxtyping import Array, Float
 from gpdsl.forward import stopping_fit
 from gpdsl.inference.ascent.joint import split_parameters
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.profiled import profiled_bound
-from gpdsl.inference.natural.sites import Sites
-from gpdsl.inference.opaque import steps
+from gpdsl.inference.natural.profiled import profiled_bound, setting_of
+from gpdsl.inference.natural.sites import Sites, site_elbo
 from gpdsl.inference.opaque.budget import HELD_OUT, assessed_rows, assessing, has_slopes, jacobian, looks
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Points, Regression
+from gpdsl.inference.opaque.steps import Compiled, Steps
 from gpdsl.inference.opaque.surrogate import (
     FAILED,
     Anchors,
@@ -31,7 +31,6 @@ from gpdsl.inference.opaque.surrogate import (
     compiled_arguments,
     evaluate_externals,
     hermite,
-    opaque_reads,
 )
 from gpdsl.inference.problem import FRESH_SETS, Problem, as_arrays
 from gpdsl.inference.sampling import some_rows_sum_and_error, sum_and_error
@@ -59,46 +58,30 @@ class Fitted:
     noise: tuple[Float[np.ndarray, "rows J"], Float[np.ndarray, "rows J J"]]
 
 
-@dataclass(frozen=True, eq=False)
 class Simulator:
-    """The compiled pieces of one problem around its opaque functions, with what these read."""
+    """The compiled pieces of one problem around its opaque functions, with what these read.
 
-    problem: Problem
-    reads: Reads
-    compiled_place: steps.Compiled
-    compiled_shaken: steps.Compiled
-    compiled_density: steps.Compiled
-    compiled_slope: steps.Compiled
-    compiled_bound: steps.Compiled
-    compiled_profiled: steps.Compiled
-    arguments: Mapping[str, steps.Compiled]
-    likelihood_learnt: bool
-    pushed: Mapping[str, steps.Compiled]
+    Of a value of sites (`bound` at a setting of them, with samples and surrogates), and of the best of it, as
+    `profiled_bound` gives that. Nothing is compiled before it is used.
+    """
 
-    @classmethod
-    def of(cls, problem: Problem) -> Simulator:
-        """For the bound of variational inference."""
-        return cls.around(problem, opaque_reads(problem.program), steps.bound_step(problem), profiled_bound(problem))
+    def __init__(
+        self, problem: Problem, reads: Reads, bound: Callable[..., Array] = site_elbo, best: Compiled | None = None
+    ) -> None:
+        def value(point: Any, sites: Sites, rows: Rows, held: Any, normals: Any, surrogate: Any, jitter: Any) -> Array:
+            return bound(setting_of(problem, point, held, rows, jitter), sites, normals, surrogate)
 
-    @classmethod
-    def around(cls, problem: Problem, reads: Reads, value: steps.Compiled, best: steps.Compiled) -> Self:
-        """For a value of sites and the best of it, as functions of what `bound_step` and `profiled_bound` take.
-
-        Nothing is compiled before it is used.
-        """
-        return cls(
-            problem,
-            reads,
-            problem.compiling(steps.place_step(problem, reads)),
-            problem.compiling(steps.shaken_step(problem, reads)),
-            problem.compiling(steps.density_step(problem, reads)),
-            problem.compiling(steps.slope_step(problem, reads)),
-            problem.compiling(value),
-            problem.compiling(best),
-            compiled_arguments(problem.program, steps.propose_step(problem, reads)),
-            bool(split_parameters(problem.program)[1]),
-            steps.pushed_step(problem, reads) if has_slopes(problem.program) else {},
-        )
+        self.problem, self.reads, self.steps = problem, reads, Steps(problem, reads)
+        self.compiled_place = problem.compiling(self.steps.place)
+        self.compiled_shaken = problem.compiling(self.steps.shaken)
+        self.compiled_density = problem.compiling(self.steps.density)
+        self.compiled_slope = problem.compiling(self.steps.slope)
+        self.compiled_bound = problem.compiling(value)
+        self.compiled_profiled = problem.compiling(best or profiled_bound(problem))
+        self.arguments = compiled_arguments(problem.program, self.steps.propose)
+        self.likelihood_learnt = bool(split_parameters(problem.program)[1])
+        uses = problem.program.uses() if has_slopes(problem.program) else ()
+        self.pushed = {use.key: problem.compiling(self.steps.pushed(use)) for use in uses}
 
     @property
     def sloping(self) -> bool:
@@ -195,7 +178,7 @@ class Simulator:
         known, guess = batch.slopes_in(q), {key: values[:, :, 1:] for key, values in said.items()}
         total: np.ndarray | float = 0.0
         for sign, values, slopes in ((1.0, batch.values, known), (-1.0, values_alone(said), guess)):
-            direct, through = self.compiled_slope(point, self.problem.rows, batch.x, values, None)
+            direct, through = self.compiled_slope(point, self.problem.rows, batch.x, values)
             total = total + sign * np.einsum("sni,nij->snj", np.asarray(direct, float), q.root)
             for key, each in through.items():
                 total = total + sign * np.einsum("snjv,snv->snj", slopes[key], np.asarray(each, float))
@@ -214,8 +197,8 @@ class Simulator:
         size = min(self.problem.choice.samples, len(batch.x))
         weights = weights[:size] / np.maximum(weights[:size].mean(axis=0), 1e-300)
         true, guessed = ({k: v[:size] for k, v in each.items()} for each in (batch.values, values_alone(guess)))
-        latents = steps.latents_of(self.problem, self.reads, jnp.asarray(batch.x[:size]))
-        known, said = steps.shaped_of(self.problem, latents, true), steps.shaped_of(self.problem, latents, guessed)
+        latents = self.steps.latents(jnp.asarray(batch.x[:size]))
+        known, said = self.steps.shaped(latents, true), self.steps.shaped(latents, guessed)
         if batch.failed is not None:
             known[FAILED] = jnp.asarray(batch.failed[:size])[:, None]
         return Anchors(latents, known, said, jnp.asarray(weights), jnp.mean(jnp.asarray(weights * r[:size]), axis=0))
@@ -230,9 +213,8 @@ class Simulator:
     ) -> tuple[float, Any, Sites]:
         """The bound maximised over q from these sites, its gradient in the hyperparameters, and the best sites."""
         rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
-        value, gradient, refined = self.compiled_profiled(
-            point, sites, rows, held, normals, jitter, jnp.asarray(1.0), surrogate, jnp.asarray(iterations)
-        )
+        given = normals, jitter, surrogate, jnp.asarray(iterations)
+        value, gradient, refined, _ = self.compiled_profiled(point, sites, rows, held, *given)
         return float(value), gradient, refined
 
 
