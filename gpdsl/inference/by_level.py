@@ -14,9 +14,8 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 
 from gpdsl.data import Data
-from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.driver import Plan, ProfileSearch, searching
 from gpdsl.inference.exact.parts import SMALL, Part, batched, falls_apart, together
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.exact.system import Whitened, functionals, signal_covariance
@@ -367,26 +366,6 @@ class LevelsProfile:
         return Result(as_numpy(dict(learnt)), read, [], np.ones(1), value, 0.0, held=held)
 
 
-class ByLevelSearch:
-    """The parameters of the greatest bound. Its programs serve whoever asks for the bound at others."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.profile = problem, LevelsProfile(problem)
-        self.bound = Remembered(self.profile, problem.parameters)
-
-    def run(self) -> str:
-        """L-BFGS."""
-        problem = self.problem
-        if not problem.parameters:  # nothing to learn
-            return looked_at(self.bound, problem.parameters, problem.monitor.report).message
-        return maximise(self.bound, problem.parameters, **problem.asked).message
-
-    def finish(self) -> Result:
-        """The best parameters so far, with the sites there."""
-        best: Outcome = self.bound.best
-        return replace(self.profile.at(best.point), profile=lambda: self.profile)
-
-    state = finish
-
-
-BY_LEVEL = searching("by level", ByLevelSearch, refined=False, profiled=LevelsProfile)
+BY_LEVEL = searching(
+    "by level", lambda problem: ProfileSearch(problem, LevelsProfile(problem)), refined=False, profiled=LevelsProfile
+)

@@ -17,8 +17,9 @@ from jaxtyping import Array
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, described, quoted
+from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout, elbo
-from gpdsl.inference.integrated import Profiled
+from gpdsl.inference.integrated import Profile, Profiled
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Monitor, Problem, Result
 from gpdsl.inference.warm import Start
@@ -67,6 +68,32 @@ def drive(monitor: Monitor, search: Search) -> Result:
         found, message, interrupted = search.finish(), INTERRUPTED, True  # the first: what is left takes little time
     message = message if interrupted or not found.message else found.message
     return replace(found, message=message, interrupted=interrupted)
+
+
+class ProfileSearch:
+    """The learnt parameters of the greatest evidence, or bound at the best q, by L-BFGS; and the posterior there.
+
+    Its programs serve whoever asks for the evidence elsewhere.
+    """
+
+    def __init__(self, problem: Problem, profile: Profile) -> None:
+        self.problem, self.profile = problem, profile
+        self.bound = Remembered(profile, problem.parameters)
+
+    def run(self) -> str:
+        """From the start."""
+        problem, start = self.problem, self.problem.parameters
+        if not start:  # nothing to learn
+            return looked_at(self.bound, start, problem.monitor.report).message
+        return maximise(self.bound, start, **problem.asked).message
+
+    def state(self) -> Result:
+        """At the best parameters so far."""
+        best = self.bound.best
+        found = replace(self.profile.at(best.point), profile=lambda: self.profile)
+        return found if np.isfinite(found.elbo) else replace(found, elbo=best.value)
+
+    finish = state
 
 
 @dataclass(frozen=True)
@@ -132,27 +159,8 @@ def whole_bound(
     return elbo(problem.program, problem.layout, complete(state, held), rows, problem.count, normals, None, jitter)
 
 
-def assessed(problem: Problem, state: Mapping[str, Any]) -> tuple[float, float]:
-    """The bound of all rows at a state and its standard error, 0 where nothing is sampled. Nothing may be opaque."""
-    return _assessing(problem)(state)
-
-
-def better(
-    problem: Problem, first: Mapping[str, Any] | None, last: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], tuple[float, float], bool]:
-    """The end of a search, or its start from another fit (if it is one) where that has the higher bound of all rows.
-
-    With that bound, its standard error, and whether it is the start. Samples are the same for both.
-    """
-    assess = _assessing(problem)
-    at_last = assess(last)
-    if first is None:
-        return last, at_last, False
-    at_first = assess(first)
-    return (last, at_last, False) if at_last[0] >= at_first[0] else (first, at_first, True)
-
-
-def _assessing(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
+def assessing(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
+    """Gives the bound of all rows at a state, and its standard error: 0 where nothing is sampled."""
     bound = problem.compiling(partial(whole_bound, problem))
 
     def assess(state: Mapping[str, Any]) -> tuple[float, float]:
@@ -162,6 +170,21 @@ def _assessing(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, f
         return float(bound(*given, None, problem.jitter)), 0.0
 
     return assess
+
+
+def better(
+    problem: Problem, first: Mapping[str, Any] | None, last: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], tuple[float, float], bool]:
+    """The end of a search, or its start from another fit (if it is one) where that has the higher bound of all rows.
+
+    With that bound, its standard error, and whether it is the start. Samples are the same for both.
+    """
+    assess = assessing(problem)
+    at_last = assess(last)
+    if first is None:
+        return last, at_last, False
+    at_first = assess(first)
+    return (last, at_last, False) if at_last[0] >= at_first[0] else (first, at_first, True)
 
 
 # A user's search as gpdsl drives it: what it raises, and what it returns that no engine may, names the engine.

@@ -17,9 +17,8 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import Data
 from gpdsl.data.table import stays_on_disk
-from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.driver import Engine, Plan, searching
+from gpdsl.inference.driver import Engine, Plan, ProfileSearch, searching
 from gpdsl.inference.inducing.start import distinct
 from gpdsl.inference.plan.options import DEFAULT_INDUCING, EXACT_ROWS, Choice, Options
 from gpdsl.inference.plan.planning import decided
@@ -224,33 +223,12 @@ class SummedProfile:
         """The same, without the gradient, which is cheap here."""
         return self(learnt)[0]
 
-    def at(self, learnt: Learnt, value: float = np.nan) -> Result:
+    def at(self, learnt: Learnt) -> Result:
         """The posterior there."""
         mean, root, most = as_numpy(self._ended(dict(learnt), *self.held))
         q = [Whitened(mean[None, None], root[None, None])]
-        found = Result(as_numpy(dict(learnt)), as_numpy(self.problem.inducing), q, np.ones(1), value, 0.0)
+        found = Result(as_numpy(dict(learnt)), as_numpy(self.problem.inducing), q, np.ones(1), float("nan"), 0.0)
         return replace(found, loss_bounds=(0.0, float(most)) if np.isfinite(most) else None)
-
-
-class SummedSearch:
-    """L-BFGS over the learnt parameters of the bound at its best q."""
-
-    def __init__(self, problem: Problem, profile: SummedProfile) -> None:
-        self.problem, self.profile = problem, profile
-        self.bound = Remembered(self.profile, problem.parameters)
-
-    def run(self) -> str:
-        """L-BFGS from the start."""
-        problem = self.problem
-        if not problem.parameters:
-            return looked_at(self.bound, problem.parameters, problem.monitor.report).message
-        return maximise(self.bound, problem.parameters, **problem.asked).message
-
-    def state(self) -> Result:
-        """The best parameters so far, and their q."""
-        return self.profile.at(self.bound.best.point, self.bound.best.value)
-
-    finish = state
 
 
 def _summed(problem: Problem, output: str) -> Sums:
@@ -356,4 +334,6 @@ def _engine() -> Engine:
             known[:] = [SummedProfile(problem)]
         return known[0]
 
-    return searching("summed", lambda problem: SummedSearch(problem, profile(problem)), refined=False, profiled=profile)
+    return searching(
+        "summed", lambda problem: ProfileSearch(problem, profile(problem)), refined=False, profiled=profile
+    )

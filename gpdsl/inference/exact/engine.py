@@ -12,9 +12,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
-from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, looked_at, maximise, maximise_off_saddles
+from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise, maximise_off_saddles
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.driver import Plan, searching
+from gpdsl.inference.driver import Plan, ProfileSearch, searching
 from gpdsl.inference.exact import system as linear
 from gpdsl.inference.exact.evidence import Evidence, Learnt, evidence_of
 from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, near_grid, work
@@ -212,22 +212,48 @@ def _on_grid(system: linear.System, rows: Rows, options: Options) -> linear.Syst
     return found if needed < otherwise and (afforded or options.inducing == 0) else None
 
 
-class ExactSearch:
-    """The parameters of greatest evidence (times their priors), and the exact posterior there."""
+class ExactProfile:
+    """The evidence at any parameters, and the exact posterior there."""
 
-    def __init__(self, problem: Problem) -> None:
+    joint = None
+
+    def __init__(self, problem: Problem, _: Result | None = None) -> None:
         system = linear.make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
         assert system is not None  # the plan has seen to it
-        self.problem, self._posterior = problem, ExactPosterior(problem, system)
-        self.evidence = Remembered(evidence_of(problem, system), problem.parameters)
-        self.on_some: Remembered | None = None
-        """The evidence of some rows, where the search began on them."""
+        self.problem, self.system, self.evidence = problem, system, evidence_of(problem, system)
+        self._inducing: list[Any] = as_numpy(linear.functionals(problem.program, as_numpy(problem.rows)))
+        self._ended: Callable[..., tuple[list[linear.Whitened], list[Array]]] | None = None
+
+    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
+        """Log evidence, log priors included, and gradient."""
+        return self.evidence(learnt)
+
+    def value(self, learnt: Learnt) -> float:
+        """The same, without the gradient."""
+        return self.evidence(learnt, False)[0]
+
+    def at(self, learnt: Learnt) -> Result:
+        """The posterior there, which takes no evidence: its value is NaN."""
+        problem, system = self.problem, self.system
+        if self._ended is None:
+            self._ended = problem.shared(_ended, learnt, problem.rows, context=system, brief=True)
+        numbers, variances = as_numpy(self._ended(learnt, problem.rows))
+        notes = rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype)
+        held, point = Regression(system.parts, tuple(numbers)), as_numpy(learnt)
+        return Result(point, self._inducing, [], np.ones(1), float("nan"), 0.0, held=held, notes=notes)
+
+
+class ExactSearch(ProfileSearch):
+    """The parameters of greatest evidence (times their priors); on some of the rows first, where they are many."""
+
+    on_some: Remembered | None = None
+    """The evidence of some rows, where the search began on them."""
 
     def run(self) -> str:
-        """L-BFGS; on some of the rows first, where they are many."""
-        problem, evidence, start = self.problem, self.evidence, self.problem.parameters
-        if not start:  # nothing to learn
-            return looked_at(evidence, start, problem.monitor.report).message
+        """L-BFGS, from several places or from the end on some rows."""
+        problem, evidence, start = self.problem, self.bound, self.problem.parameters
+        if not start:
+            return super().run()
         if problem.continued:
             return _maximised(problem, evidence, start)
         if problem.count < SAMPLED_FROM or problem.choice.grid:
@@ -242,56 +268,13 @@ class ExactSearch:
         return _maximised(problem, evidence, start)
 
     def state(self) -> Result:
-        """The best parameters so far, those of some rows before those of all."""
-        best = self.evidence.best
+        """At the best parameters so far, those of some rows before those of all have any."""
+        best = self.bound.best
         if self.on_some is not None and not np.isfinite(best.value) and np.isfinite(self.on_some.best.value):
-            self.evidence(self.on_some.best.point)
-        return self._posterior(self.evidence.best)
+            self.bound(self.on_some.best.point)
+        return super().state()
 
     finish = state
-
-
-class ExactProfile:
-    """The evidence at any parameters, and the exact posterior there."""
-
-    joint = None
-
-    def __init__(self, problem: Problem, _: Result) -> None:
-        system = linear.make_system(problem.program, problem.rows, on_grid=bool(problem.choice.grid))
-        assert system is not None  # the plan has seen to it
-        self.problem, self.system, self.evidence = problem, system, evidence_of(problem, system)
-        self._posterior = ExactPosterior(problem, system)
-
-    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
-        """Log evidence, log priors included, and gradient."""
-        return self.evidence(learnt)
-
-    def value(self, learnt: Learnt) -> float:
-        """The same, without the gradient."""
-        return self.evidence(learnt, False)[0]
-
-    def at(self, learnt: Learnt) -> Result:
-        """The posterior there, which takes no evidence: its value is left out."""
-        return self._posterior(Outcome(learnt, np.nan, "", 0))
-
-
-class ExactPosterior:
-    """The exact posterior at the points of a search; what all of them have in common is found once."""
-
-    def __init__(self, problem: Problem, system: linear.System) -> None:
-        self.problem, self.system = problem, system
-        self._inducing: list[Any] = as_numpy(linear.functionals(problem.program, as_numpy(problem.rows)))
-        self._ended: Callable[..., tuple[list[linear.Whitened], list[Array]]] | None = None
-
-    def __call__(self, outcome: Outcome) -> Result:
-        """The result at the best point of a search."""
-        problem, system = self.problem, self.system
-        if self._ended is None:
-            self._ended = problem.shared(_ended, outcome.point, problem.rows, context=system, brief=True)
-        numbers, variances = as_numpy(self._ended(outcome.point, problem.rows))
-        notes = rounding_note(list(map(float, variances)), max(system.sizes), problem.options.dtype)
-        held, point = Regression(system.parts, tuple(numbers)), as_numpy(outcome.point)
-        return Result(point, self._inducing, [], np.ones(1), outcome.value, 0.0, held=held, notes=notes)
 
 
 def _ended(_: Problem, system: linear.System) -> Callable[..., tuple[list[linear.Whitened], list[Array]]]:
@@ -315,7 +298,9 @@ def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> str:
     return search(evidence, start, **problem.asked).message
 
 
-EXACT = searching("exact", ExactSearch, refined=False, profiled=ExactProfile)
+EXACT = searching(
+    "exact", lambda problem: ExactSearch(problem, ExactProfile(problem)), refined=False, profiled=ExactProfile
+)
 
 
 # What `explain` says of exact inference.

@@ -37,88 +37,80 @@ from gpdsl.program.rows import Rows
 # What values of a part have to do with latents elsewhere: at new rows, and as whitened values at those of the data.
 
 
+@dataclass(frozen=True, eq=False)
+class New:
+    """New rows beside the data of a fit: its program, what the data read of each group, and the prior at the rows."""
+
+    fitted: Program
+    read: Sequence[Functionals]
+    seen: Sequence[GroupView]
+    rows: Rows
+
+    def processes(self, part: Part) -> Iterator[tuple[_Crossed, Kind, np.ndarray]]:
+        """Those of each kind that a part reads, and their columns at the rows [sets, columns]."""
+        for before, view, of_all in zip(self.fitted.groups, self.seen, self.read, strict=True):
+            group, basis = view.group, len(before.readings.basis)
+            new = functionals_at(group, group.readings.all, self.rows)
+            starts = group.size * np.arange(len(group.readings.all))
+            for kind in kinds(before, part.columns):
+                columns = (kind.processes[:, :, None] + group.start + starts).reshape(len(part.rows), -1)
+                yield _Crossed(view, new, of_all, basis, kind.columns), kind, columns
+
+
+@dataclass(frozen=True, eq=False)
+class _Crossed:
+    """Processes of one kind at new rows; `of_all` is what all rows of the data read, in so many `basis` readings."""
+
+    view: GroupView
+    new: Functionals
+    of_all: Functionals
+    basis: int
+    columns: Mapping[int, tuple[int, ...]]
+
+    def __call__(
+        self, loadings: Float[Array, "columns elements rows"], old: Any, factor: Any, processes: Any, at: Any = None
+    ) -> Float[Array, "pairs new values"]:
+        """Covariances of one kind of processes at new rows with the values of one set at its `old` ones."""
+        view, (_, elements, count) = self.view, loadings.shape
+        new = self.new if at is None else at_rows(self.new, at)
+        block = covariance(view.group.form, kernel_arguments(view.kernel, factor), new, at_rows(self.of_all, old))
+        apart = block.reshape(len(view.group.readings.all), -1, self.basis, count)[:, :, np.asarray(list(self.columns))]
+        weights = jnp.stack([with_nothing(loadings)[np.asarray(places)] for places in self.columns.values()])
+        crossed = jnp.einsum("snrm,rpem->psnem", apart, weights)
+        scaled = view.kernel.scale[processes][:, None, None, None, None] * crossed
+        return scaled.reshape(-1, apart.shape[1], elements * count)
+
+
 def crossed(
-    part: Part,
-    loadings: Float[Array, "sets columns elements rows"],
-    fitted: Program,
-    seen: Sequence[GroupView],
-    read: Sequence[Functionals],
-    rows: Rows,
+    part: Part, loadings: Float[Array, "sets columns elements rows"], new: New
 ) -> tuple[np.ndarray, Float[Array, "sets pairs new values"]]:
     """The columns [sets, columns] whose latents a part tells about, and their covariances with its noiseless values."""
     columns: list[np.ndarray] = []
     found: list[Array] = []
-    for before, view, of_all in zip(fitted.groups, seen, read, strict=True):
-        group, basis = view.group, len(before.readings.basis)
-        new = functionals_at(group, group.readings.all, rows)
-        for kind in kinds(before, part.columns):
-            of_set = partial(_crossed_with, view, new, of_all, basis, kind.columns)
-            found.append(over_sets(of_set, loadings, part.rows, kind.factor, kind.processes))
-            starts = group.start + group.size * np.arange(len(group.readings.all))
-            columns.append((kind.processes[:, :, None] + starts).reshape(len(part.rows), -1))
+    for own, kind, places in new.processes(part):
+        found.append(over_sets(own, loadings, part.rows, kind.factor, kind.processes))
+        columns.append(places)
     return np.concatenate(columns, axis=1), part.values_of(jnp.concatenate(found, axis=1))
 
 
 def crossed_by_level(
-    part: Part,
-    loadings: Float[Array, "sets columns elements rows"],
-    fitted: Program,
-    seen: Sequence[GroupView],
-    read: Sequence[Functionals],
-    rows: Rows,
-    sets: Int[Array, " new"],
+    part: Part, loadings: Float[Array, "sets columns elements rows"], new: New, sets: Int[Array, " new"]
 ) -> tuple[Int[Array, "new pairs"], Float[Array, "new pairs values"]]:
     """The same where each new row has to do with the values of one set, or with none where that is -1."""
     columns: list[np.ndarray] = []
     found: list[Array] = []
     own, known = sets.clip(0), sets >= 0
-    for before, view, of_all in zip(fitted.groups, seen, read, strict=True):
-        group, basis = view.group, len(before.readings.basis)
-        new = functionals_at(group, group.readings.all, rows)
-        for kind in kinds(before, part.columns):
-
-            def of_row(
-                at: Array,
-                *its: Any,
-                view: GroupView = view,
-                new: Any = new,
-                of_all: Any = of_all,
-                basis: int = basis,
-                kind: Kind = kind,
-            ) -> Array:
-                return _crossed_with(view, at_rows(new, at[None]), of_all, basis, kind.columns, *its)[:, 0]
-
-            its = (jnp.asarray(each)[own] for each in (loadings, part.rows, kind.factor, kind.processes))
-            found.append(jax.vmap(of_row)(jnp.arange(len(sets)), *its))
-            starts = group.start + group.size * np.arange(len(group.readings.all))
-            columns.append((kind.processes[:, :, None] + starts).reshape(len(part.rows), -1))
+    for each, kind, places in new.processes(part):
+        of_row = lambda at, *its, each=each: each(*its, at[None])[:, 0]  # noqa: E731
+        its = (jnp.asarray(one)[own] for one in (loadings, part.rows, kind.factor, kind.processes))
+        found.append(jax.vmap(of_row)(jnp.arange(len(sets)), *its))
+        columns.append(places)
     cross = jnp.concatenate(found, axis=1)
     if part.kept is not None:
         kept = jnp.asarray(part.kept)[own][:, None, :]
         cross = jnp.where(kept >= 0, jnp.take_along_axis(cross, kept.clip(0), axis=2), 0.0)
     cross = jnp.where(known[:, None, None], cross, 0.0)
     return jnp.asarray(np.concatenate(columns, axis=1))[own], cross
-
-
-def _crossed_with(
-    view: GroupView,
-    new: Functionals,
-    of_all: Functionals,
-    basis: int,
-    columns: Mapping[int, tuple[int, ...]],
-    loadings: Float[Array, "columns elements rows"],
-    old: Any,
-    factor: Any,
-    processes: Any,
-) -> Float[Array, "pairs new values"]:
-    """Covariances of one kind of processes at new rows with the values of one set at its `old` ones."""
-    group, (_, elements, count) = view.group, loadings.shape
-    block = covariance(group.form, kernel_arguments(view.kernel, factor), new, at_rows(of_all, old))
-    apart = block.reshape(len(group.readings.all), -1, basis, count)[:, :, np.asarray(list(columns))]
-    weights = jnp.stack([with_nothing(loadings)[np.asarray(places)] for places in columns.values()])
-    crossed = jnp.einsum("snrm,rpem->psnem", apart, weights)
-    scaled = view.kernel.scale[processes][:, None, None, None, None] * crossed
-    return scaled.reshape(-1, apart.shape[1], elements * count)
 
 
 def values_first(cross: Float[Array, "sets columns rows values"]) -> Float[Array, "sets values columns*rows"]:

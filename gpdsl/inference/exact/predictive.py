@@ -27,7 +27,15 @@ from gpdsl.errors import GpdslError, need, plural, shown
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.evidence import factorised_in_place
 from gpdsl.inference.exact.parts import Part, by_level, sets_of
-from gpdsl.inference.exact.posterior import PLACES, Regression, crossed, crossed_by_level, told_by_data, values_first
+from gpdsl.inference.exact.posterior import (
+    PLACES,
+    New,
+    Regression,
+    crossed,
+    crossed_by_level,
+    told_by_data,
+    values_first,
+)
 from gpdsl.inference.exact.system import Whitened as InUnits, signal_covariance
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors import posterior
@@ -165,15 +173,14 @@ class Exact(posterior.Posterior):
         """With covariances among all that is read where the program asks for these."""
         (parts, read), fitted = numbers, self.program
         seen = [prior_view(program, group, rows, parameters) for group in program.groups]
-        variance = prior_variance_of_rows(seen)
+        new, variance = New(fitted, read, seen, rows), prior_variance_of_rows(seen)
         mean = prior_means(program.evaluator, program.groups, parameters, rows, len(variance))
         covariance = unexplained(seen, mean) if program.coupled else None
         for part, known in zip(self.held.parts, parts, strict=True):
             if by_level(part, fitted.groups):
-                found = (mean, variance, covariance)
-                mean, variance, covariance = _told_by_level(part, known, fitted, seen, read, rows, found)
+                mean, variance, covariance = _told_by_level(part, known, new, (mean, variance, covariance))
                 continue
-            columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
+            columns, cross = crossed(part, known.loadings, new)
             lost = _lost(known, cross)
             told = jnp.einsum("scnv,sv->nsc", cross, known.alpha)
             mean = mean.at[:, columns].add(told)
@@ -189,12 +196,13 @@ class Exact(posterior.Posterior):
 
     def blocks_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
         """K - V'V of the latents of each set of observed values, and of latents of none."""
-        (parts, read), fitted, program = numbers, self.program, program.without_sums()
+        (parts, read), program = numbers, program.without_sums()
         seen = [prior_view(program, group, rows, parameters) for group in program.groups]
+        new = New(self.program, read, seen, rows)
         left = [left_open(view, rows) for view in seen]
         told: dict[tuple[int, ...], Array] = {}
         for part, known in zip(self.held.parts, parts, strict=True):
-            columns, cross = crossed(part, known.loadings, fitted, seen, read, rows)
+            columns, cross = crossed(part, known.loadings, new)
             lost = _lost(known, cross)
             each, which = np.unique(columns, axis=0, return_inverse=True)
             for number, own in enumerate(map(tuple, each.tolist())):
@@ -255,9 +263,9 @@ class Exact(posterior.Posterior):
     ) -> Float[Array, "draws rows columns"]:
         """What is read at rows of drawn functions, around their prior means."""
         seen = [prior_view(program, group, rows, parameters) for group in program.groups]
-        total = prior_at(seen, rows, drawn.prior, seed)
+        new, total = New(self.program, read, seen, rows), prior_at(seen, rows, drawn.prior, seed)
         for part, known, duals in zip(self.held.parts, parts, drawn.duals, strict=True):
-            columns, cross = crossed(part, known.loadings, self.program, seen, read, rows)
+            columns, cross = crossed(part, known.loadings, new)
             total = total.at[:, :, columns].add(jnp.einsum("scnv,svd->dnsc", cross, duals))
         return total
 
@@ -342,19 +350,13 @@ def _lost(
 
 
 def _told_by_level(
-    part: Part,
-    known: Factorised,
-    fitted: Program,
-    seen: Sequence[GroupView],
-    read: Sequence[Functionals],
-    rows: Rows,
-    prior: tuple[Array, Array, Array | None],
+    part: Part, known: Factorised, new: New, prior: tuple[Array, Array, Array | None]
 ) -> tuple[Array, Array, Array | None]:
     """Means, variances and covariances at rows, of which each has to do with the sets of its own levels alone."""
     mean, variance, covariance = prior
     every = jnp.arange(len(mean))[:, None]
-    for sets in sets_of(part, fitted.groups, [view.group for view in seen], read, rows):
-        columns, cross = crossed_by_level(part, jnp.asarray(known.loadings), fitted, seen, read, rows, sets)
+    for sets in sets_of(part, new.fitted.groups, [view.group for view in new.seen], new.read, new.rows):
+        columns, cross = crossed_by_level(part, jnp.asarray(known.loadings), new, sets)
         factor, alpha = known.factor[sets.clip(0)], known.alpha[sets.clip(0)]
         lost = jax.vmap(partial(solve_triangular, lower=True))(factor, jnp.swapaxes(cross, 1, 2))
         mean = mean.at[every, columns].add(jnp.einsum("ncv,nv->nc", cross, alpha))

@@ -20,7 +20,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.inference.layered.joint import composed, covariances, drawn_together, passes_together, roots_together
-from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
+from gpdsl.inference.layered.propagation import Drawn, Layers, OneGroup, row_moments
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors import features
 from gpdsl.inference.posteriors.coupled import Block
@@ -184,16 +184,11 @@ class Predicted(Layers):
     normals: Float[np.ndarray, "S latents"] | None = field(default=None, compare=False)
 
     def _unscaled(
-        self,
-        group: Group,
-        rows: Rows,
-        kernel: KernelValues,
-        inducing: Functionals,
-        q: Any,
-        jitter: Array | float,
+        self, given: OneGroup, rows: Rows
     ) -> tuple[Array, Array, features.Features | features.RowFeatures | None]:
+        group, kernel, inducing, q, _ = given
         if group.per_row:
-            return super()._unscaled(group, rows, kernel, inducing, q, jitter)
+            return super()._unscaled(given, rows)
 
         def moments(read: Functionals) -> tuple[Array, Array]:
             # points come first: a kernel whose rows are points is computed where products read it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +82,16 @@ class Moments:
     values: Float[Array, "S rows columns"]
 
 
+class OneGroup(NamedTuple):
+    """One group at some parameters: its kernel, its inducing functionals, and q of the whitened values of these."""
+
+    group: Group
+    kernel: KernelValues
+    inducing: Functionals
+    q: Any
+    jitter: Array | float
+
+
 @dataclass(frozen=True)
 class Layers:
     """The layers of a program as functions of numbers.
@@ -111,8 +121,8 @@ class Layers:
             own = slice(group.start, group.stop)
             kernel = kernel_values(self.program.evaluator, group, parameters)
             at = self.at_samples(group, rows, values)
-            given = kernel, inducing[place], posterior[place], parameters, drawn.normals[..., own], jitter
-            found = self._group(group, at, row_count(rows), *given)
+            given = OneGroup(group, kernel, inducing[place], posterior[place], jitter)
+            found = self._group(given, at, row_count(rows), parameters, drawn.normals[..., own])
             if place in drawn.white:
                 prior = prior_means(self.program.evaluator, [group], parameters, rows, row_count(rows))
                 found = replace(found, values=prior + jnp.sqrt(kernel.scale) * drawn.white[place])
@@ -140,45 +150,26 @@ class Layers:
         return Rows(flat, {}, {}), values.reshape(-1, latents)
 
     def _group(
-        self,
-        group: Group,
-        at: tuple[Rows, Array | None],
-        count: int,
-        kernel: KernelValues,
-        inducing: Functionals,
-        q: Posterior,
-        parameters: Mapping[str, Array],
-        normals: Float[Array, "S rows columns"],
-        jitter: Array | float,
+        self, given: OneGroup, at: tuple[Rows, Array | None], count: int, parameters: Any, normals: Array
     ) -> Moments:
         """Moments of a group at its arguments, and samples of what other latents are functions of."""
-        rows, known = at
-        scale, (mean, variance, features) = (
-            kernel.scale[:, None],
-            self._unscaled(group, rows, kernel, inducing, q, jitter),
-        )
+        group, (rows, known), scale = given.group, at, given.kernel.scale[:, None]
+        mean, variance, features = self._unscaled(given, rows)
         mean, variance = by_reading(group, jnp.sqrt(scale) * mean)[0].T, by_reading(group, scale * variance)[0].T
         mean = mean + prior_means(self.program.evaluator, [group], parameters, rows, len(mean), known)
         mean, variance = (each.reshape(-1, count, each.shape[-1]) for each in (mean, variance))
         if group.per_row or not set(group.names) & self.program.inner:
             return Moments(mean, variance, mean)
         if self.replicas > 1 and set(group.names) & self._of_rows:
-            assert isinstance(features, Features) and isinstance(q, Whitened)
-            off = self._jointly(group, kernel, q, features, rows, normals, jitter)
+            assert isinstance(features, Features) and isinstance(given.q, Whitened)
+            off = self._jointly(given, features, rows, normals)
         else:
             off = jnp.sqrt(jnp.maximum(variance, LEAST)) * self._in_sets(normals)
         return Moments(mean, variance, mean + off)
 
-    def _unscaled(
-        self,
-        group: Group,
-        rows: Rows,
-        kernel: KernelValues,
-        inducing: Functionals,
-        q: Posterior,
-        jitter: Array | float,
-    ) -> tuple[Array, Array, Features | RowFeatures | None]:
+    def _unscaled(self, given: OneGroup, rows: Rows) -> tuple[Array, Array, Features | RowFeatures | None]:
         """Means and variances [1, latents, rows] at unit kernel scale, and the features by which they are found."""
+        group, kernel, inducing, q, jitter = given
         if group.per_row:
             features: Features | RowFeatures = row_features(rows, kernel.scale.dtype)
         else:
@@ -208,16 +199,10 @@ class Layers:
         return jnp.broadcast_to(apart, (len(apart), self.replicas, *normals.shape[1:])).reshape(normals.shape)
 
     def _jointly(
-        self,
-        group: Group,
-        kernel: KernelValues,
-        q: Whitened,
-        features: Features,
-        rows: Rows,
-        normals: Float[Array, "S rows columns"],
-        jitter: Array | float,
+        self, given: OneGroup, features: Features, rows: Rows, normals: Float[Array, "S rows columns"]
     ) -> Float[Array, "S rows columns"]:
         """Deviations of a group from its means, sampled for all replicas of a row together."""
+        group, kernel, _, q, jitter = given
         sets = lambda a: jnp.swapaxes(a.reshape(-1, self.replicas, *a.shape[1:]), 1, 2)  # noqa: E731
         count = normals.shape[1]
         phi = jax.vmap(lambda a: sets(a.reshape(-1, count, a.shape[-1])))(features.phi)  # [g, sets, rows, replicas, M]
