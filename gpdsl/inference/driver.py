@@ -159,7 +159,7 @@ def whole_bound(
     return elbo(problem.program, problem.layout, complete(state, held), rows, problem.count, normals, None, jitter)
 
 
-def assessing(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
+def assessor(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
     """Gives the bound of all rows at a state, and its standard error: 0 where nothing is sampled."""
     bound = problem.compiling(partial(whole_bound, problem))
 
@@ -172,14 +172,11 @@ def assessing(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, fl
     return assess
 
 
-def better(
-    problem: Problem, first: Mapping[str, Any] | None, last: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], tuple[float, float], bool]:
+def better(assess: Callable[[Any], tuple[float, ...]], first: Any, last: Any) -> tuple[Any, Any, bool]:
     """The end of a search, or its start from another fit (if it is one) where that has the higher bound of all rows.
 
-    With that bound, its standard error, and whether it is the start. Samples are the same for both.
+    With what `assess` says of it, the bound first, and whether it is the start. Samples are the same for both.
     """
-    assess = assessing(problem)
     at_last = assess(last)
     if first is None:
         return last, at_last, False

@@ -239,47 +239,78 @@ def carry(
     start: Start, program: Program, learnt: Mapping[str, Array], inducing: Sequence[Functionals], jitter: float
 ) -> Carried:
     """The other fit's posterior in this program's coordinates, at its (unconstrained) parameters."""
-    found: list[Whitened | None] = []
-    for group, functionals in zip(program.groups, inducing, strict=True):
+    carrying = _Carrying(start, program, learnt, jitter)
+    return Carried([carrying.of_group(*each) for each in zip(program.groups, inducing, strict=True)], start.weights)
+
+
+Place = tuple[int, slice]
+"""Of a group in the other fit, and which of its latents."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Carrying:
+    """From a fit to the coordinates of a program at some parameters."""
+
+    start: Start
+    program: Program
+    learnt: Mapping[str, Array]
+    jitter: float
+
+    def of_group(self, group: Group, functionals: Functionals) -> Whitened | None:
+        """q of one group at these functionals; None where there is none."""
+        start = self.start
         places = [at for at in map(start.group_of, group.names) if at is not None]
         if len(places) < len(group.names):
-            found.append(None)
-        elif group.per_row:
-            found.append(_row_posterior([(start.posterior[at], own) for at, own in places], len(functionals)))
-        elif any(_unlike(start.inducing[at], functionals) for at, _ in places):
-            found.append(None)
-        else:
-            same = _unchanged(start, program, group, places, learnt, functionals, jitter)
-            found.append(same or _group_posterior(start, program, group, places, learnt, functionals, jitter))
-    return Carried(found, start.weights)
+            return None
+        if group.per_row:
+            return _row_posterior([(start.posterior[at], own) for at, own in places], len(functionals))
+        if any(_unlike(start.inducing[at], functionals) for at, _ in places):
+            return None
+        return self._unchanged(group, places[0][0], functionals) or self._brought(group, places, functionals)
 
+    def _unchanged(self, group: Group, place: int, functionals: Functionals) -> Whitened | None:
+        """The other fit's posterior of a group as it is, when kernel, inducing functionals and jitter are; else None.
 
-def _unchanged(
-    start: Start,
-    program: Program,
-    group: Group,
-    places: Sequence[tuple[int, slice]],
-    learnt: Mapping[str, Array],
-    functionals: Functionals,
-    jitter: float,
-) -> Whitened | None:
-    """The other fit's posterior of a group as it is, when kernel, inducing functionals and jitter are; else None.
+        Seen through covariances it would lose what the rows say most precisely: those are small differences of large
+        ones.
+        """
+        start, other, old = self.start, self.start.program.groups[place], self.start.inducing[place]
+        if other.names != group.names or other.form != group.form or self.jitter != start.jitter:
+            return None
+        if outline(old) != outline(functionals) or not _close(old, functionals):
+            return None
+        parameters = {name: jnp.asarray(value) for name, value in start.parameters.items()}
+        here = kernel_values(self.program.evaluator, group, self.program.parameters.constrain(self.learnt))
+        there = kernel_values(start.program.evaluator, other, parameters)
+        if not _close((there.scale, there.arguments), (here.scale, here.arguments)):
+            return None
+        q, dtype = start.posterior[place], every_point(functionals).dtype
+        return Whitened(jnp.asarray(q.mean, dtype), jnp.asarray(triangular(np.asarray(q.root)), dtype))
 
-    Seen through covariances it would lose what the rows say most precisely: those are small differences of large ones.
-    """
-    place, other = places[0][0], start.program.groups[places[0][0]]
-    old = start.inducing[place]
-    if other.names != group.names or other.form != group.form or jitter != start.jitter:
-        return None
-    if outline(old) != outline(functionals) or not _close(old, functionals):
-        return None
-    parameters = {name: jnp.asarray(value) for name, value in start.parameters.items()}
-    here = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
-    there = kernel_values(start.program.evaluator, other, parameters)
-    if not _close((there.scale, there.arguments), (here.scale, here.arguments)):
-        return None
-    q, dtype = start.posterior[place], every_point(functionals).dtype
-    return Whitened(jnp.asarray(q.mean, dtype), jnp.asarray(triangular(np.asarray(q.root)), dtype))
+    def _brought(self, group: Group, places: Sequence[Place], functionals: Functionals) -> Whitened:
+        """By its means and covariances at the functionals."""
+        start, program, jitter, dtype = self.start, self.program, self.jitter, every_point(functionals).dtype
+        numbers = jax.tree.map(
+            lambda a: jnp.asarray(a, dtype), (dict(start.parameters), list(start.inducing), list(start.posterior))
+        )
+
+        def bring(numbers: Any, learnt: Any, functionals: Any) -> Whitened:
+            parameters, inducing, posterior = numbers
+            pieces = [
+                _seen_at(start, (at, own), parameters, inducing[at], posterior[at], functionals) for at, own in places
+            ]
+            mean, covariance = (jnp.concatenate(each, axis=1) for each in zip(*pieces, strict=True))
+            kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
+            factor = factorise(group, kernel, functionals, jitter)
+            factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
+            scale = kernel.scale[:, None, None]
+            whiten = jax.vmap(jax.vmap(lambda f, right: solve_triangular(f, right, lower=True)), in_axes=(None, 0))
+            half = whiten(factor, covariance / scale)
+            white = whiten(factor, jnp.swapaxes(half, -1, -2))
+            moved = whiten(factor, (mean / jnp.sqrt(kernel.scale)[:, None])[..., None])[..., 0]
+            return Whitened(moved, cholesky(0.5 * (white + jnp.swapaxes(white, -1, -2)), ROUNDING * jitter))
+
+        return jit(bring)(numbers, dict(self.learnt), functionals)
 
 
 def _unlike(one: Functionals, other: Functionals) -> bool:
@@ -313,60 +344,17 @@ def _row_posterior(parts: Sequence[tuple[Whitened, slice]], rows: int) -> Whiten
     )
 
 
-def _group_posterior(
-    start: Start,
-    program: Program,
-    group: Group,
-    places: Sequence[tuple[int, slice]],
-    learnt: Mapping[str, Array],
-    functionals: Functionals,
-    jitter: float,
-) -> Whitened:
-    dtype = every_point(functionals).dtype
-    numbers = jax.tree.map(
-        lambda a: jnp.asarray(a, dtype), (dict(start.parameters), list(start.inducing), list(start.posterior))
-    )
-
-    def bring(numbers: Any, learnt: Any, functionals: Any) -> Whitened:
-        parameters, inducing, posterior = numbers
-        pieces = [
-            _seen_at(start, start.program.groups[at], own, parameters, inducing[at], posterior[at], functionals)
-            for at, own in places
-        ]
-        mean, covariance = (jnp.concatenate(each, axis=1) for each in zip(*pieces, strict=True))
-        kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))
-        factor = factorise(group, kernel, functionals, jitter)
-        factor = jnp.broadcast_to(factor, (group.size, *factor.shape[1:]))
-        scale = kernel.scale[:, None, None]
-        whiten = jax.vmap(jax.vmap(lambda f, right: solve_triangular(f, right, lower=True)), in_axes=(None, 0))
-        half = whiten(factor, covariance / scale)
-        white = whiten(factor, jnp.swapaxes(half, -1, -2))
-        moved = whiten(factor, (mean / jnp.sqrt(kernel.scale)[:, None])[..., None])[..., 0]
-        return Whitened(moved, cholesky(0.5 * (white + jnp.swapaxes(white, -1, -2)), ROUNDING * jitter))
-
-    return jit(bring)(numbers, dict(learnt), functionals)
-
-
 def _seen_at(
-    start: Start,
-    group: Group,
-    own: slice,
-    parameters: Mapping[str, Array],
-    inducing: Functionals,
-    q: Whitened,
-    functionals: Functionals,
+    start: Start, place: Place, parameters: Mapping[str, Array], inducing: Functionals, q: Whitened, at: Functionals
 ) -> tuple[Float[Array, "K latents M"], Float[Array, "K latents M M"]]:
     """Means (without the prior's) and covariances of some of a group's latents at functionals, SAVIGP eqs. 22, 23."""
+    group, own = start.program.groups[place[0]], place[1]
     kernel = kernel_values(start.program.evaluator, group, parameters)
     factor = factorise(group, kernel, inducing, start.jitter)
-    phi = sparse_features(group, kernel, inducing, functionals, factor).phi
-    other = functionals if group.apart else None
-    prior = jnp.stack(
-        [
-            covariance(group.form, tuple(a[g] for a in kernel.arguments), functionals, other)
-            for g in range(group.factors)
-        ]
-    )
+    phi = sparse_features(group, kernel, inducing, at, factor).phi
+    other = at if group.apart else None
+    by_factor = [tuple(a[g] for a in kernel.arguments) for g in range(group.factors)]
+    prior = jnp.stack([covariance(group.form, arguments, at, other) for arguments in by_factor])
     open_part = prior - phi @ jnp.swapaxes(phi, -1, -2)
     phi, open_part = (jnp.broadcast_to(a, (group.size, *a.shape[1:]))[own] for a in (phi, open_part))
     scale = kernel.scale[own]

@@ -245,7 +245,7 @@ def test_the_bound_is_as_accurate_as_the_last_gain_asks_for(monkeypatch: pytest.
             return values[len(asked) - 1], None, sites, True
 
     monkeypatch.setattr(profiled, "Ascent", Told)
-    monkeypatch.setattr(profiled, "_tolerance", lambda _: 1e-8)
+    monkeypatch.setattr(profiled, "_accuracy", lambda *_: 1e-8)
     fixed: Any = "rows", "held", None, 1e-6
     start: Any = SimpleNamespace(point=None, sites=None)
     ascend: Any = profiled._between_programs(SimpleNamespace(), start, fixed)  # type: ignore[arg-type]
@@ -259,7 +259,7 @@ def test_a_tolerance_is_a_number_of_nats_a_row() -> None:
         problem: Any = SimpleNamespace(
             options=SimpleNamespace(tolerance=tolerance), program=SimpleNamespace(opaque=opaque), count=40
         )
-        assert profiled._tolerance(problem) == pytest.approx(expected)
+        assert profiled._accuracy(problem) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("size", [64, 65, 131, 300])

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from gpdsl.data import minibatches
 from gpdsl.inference.ascent.joint import finish, initial_state
 from gpdsl.inference.bound import divergence, elbo, marginals, weights
-from gpdsl.inference.driver import ALL_DONE, STAYED, Search, better, complete
+from gpdsl.inference.driver import ALL_DONE, STAYED, Search, assessor, better, complete
 from gpdsl.inference.natural.minibatch import WARMING
 from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
 from gpdsl.inference.opaque.simulator import by_halves, fresh_bound
@@ -137,7 +137,7 @@ class ScannedSteps:
 
     def finish(self) -> Result:
         """Where it ends, with the bound of all rows; or where it started from another fit that has a higher one."""
-        best, bound, stayed = better(self.problem, self.first, self.point)
+        best, bound, stayed = better(assessor(self.problem), self.first, self.point)
         return replace(finish(self.problem, best, *bound), message=STAYED if stayed else "")
 
     def _indices(self) -> Array:

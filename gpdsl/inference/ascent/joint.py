@@ -15,7 +15,7 @@ from jaxtyping import Array
 from gpdsl.errors import plural
 from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise, maximise_off_saddles
 from gpdsl.inference.bound import carried, divergence, is_free, prepared_for, views, weights
-from gpdsl.inference.driver import assessing, complete, whole_bound
+from gpdsl.inference.driver import assessor, complete, whole_bound
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
 from gpdsl.program.cache import jit
@@ -176,7 +176,7 @@ class AlternatingSearch:
         """The same, maybe in the middle of a round, with its bound on fresh samples."""
         self.value = _value(self.blocks, self.point, self.rest)
         if self.problem.program.sampled and np.isfinite(self.value):
-            return finish(self.problem, self.point, *assessing(self.problem)(self.point))
+            return finish(self.problem, self.point, *assessor(self.problem)(self.point))
         return self.state()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.driver import STAYED, better
+from gpdsl.inference.driver import STAYED, assessor, better
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import split_point
 from gpdsl.inference.natural.tied import Pass, Tied, backward, forward, host_posterior, read_anew, transported
@@ -154,7 +154,8 @@ class End:
 
 def ended(problem: Problem, first: End | None, last: End) -> Result:
     """The last end of a search, with its bound of all rows; or the first, another fit's, where that has a higher."""
-    _, bound, stayed = better(problem, None if first is None else first.state(problem), last.state(problem))
+    begun = None if first is None else first.state(problem)
+    _, bound, stayed = better(assessor(problem), begun, last.state(problem))
     found = first if stayed and first is not None else last
     learnt, inducing = as_numpy(split_point(found.point, problem.inducing))
     return Result(learnt, inducing, found.posterior(), np.ones(1), *bound, STAYED if stayed else "")

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from gpdsl.data import Data
 from gpdsl.inference.blocks import machine_for
 from gpdsl.inference.bound import Layout
-from gpdsl.inference.driver import ALL_DONE, STAYED, Plan, drive, searching
+from gpdsl.inference.driver import ALL_DONE, STAYED, Plan, better, drive, searching
 from gpdsl.inference.natural.profiled import ProfiledSearch
 from gpdsl.inference.plan.options import Choice, Options, WeightChoice
 from gpdsl.inference.posteriors.family import Diagonal, Full
@@ -222,7 +222,8 @@ class QsgpSearch:
 
     def _ended(self, first: State | None) -> Result:
         problem, features, ascent, choice = self.problem, self.features, self.ascent, chosen(self.problem)
-        (q, learnt), (value, error, stiffness), stayed = _better(problem, features, first, (ascent.q, ascent.learnt))
+        assessed = lambda state: assess(problem, features, *state)  # noqa: E731
+        (q, learnt), (value, error, stiffness), stayed = better(assessed, first, (ascent.q, ascent.learnt))
         jitter = features.jitter if isinstance(features, InducingFeatures) else 0.0
         held = WeightSpace(as_numpy(q), self.basis.at(as_numpy(learnt)), problem.options.seed, stiffness, jitter)
         parameters = {name: np.asarray(learnt[name]) for name in self.plain.parameters.initial}
@@ -255,20 +256,6 @@ def _same_everywhere(features: Features, q: Weights) -> tuple[str, ...]:
 
 State = tuple[Weights, dict[str, Array]]
 """q(w), and the learnt parameters on the real line."""
-
-
-def _better(
-    problem: Problem, features: Features, first: State | None, last: State
-) -> tuple[State, tuple[float, float, float], bool]:
-    """The end of a search with what is said of it, or its start from another fit (if it is one) where that is better.
-
-    The same rows judge both. Tells also whether it is the start.
-    """
-    at_last = assess(problem, features, *last)
-    if first is None:
-        return last, at_last, False
-    at_first = assess(problem, features, *first)
-    return (last, at_last, False) if at_last[0] >= at_first[0] else (first, at_first, True)
 
 
 def _known(problem: Problem, choice: WeightChoice) -> WeightSpace | None:

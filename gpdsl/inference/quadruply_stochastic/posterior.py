@@ -158,12 +158,7 @@ class Weighted:
 
 
 def _weighted(
-    held: WeightSpace,
-    program: Program,
-    parameters: Mapping[str, Array],
-    count: int,
-    rng: np.random.Generator,
-    seed: int,
+    held: WeightSpace, program: Program, parameters: Mapping[str, Array], count: int, rng: Any, seed: int
 ) -> Weighted:
     """So many draws of q."""
     features, learnt = held.read(program, parameters)
