@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, block_rows, over_blocks
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors import features as projections
 from gpdsl.inference.posteriors.family import (
     Diagonal,
@@ -62,6 +63,32 @@ class GroupView:
     features: projections.Features | projections.RowFeatures
 
 
+@dataclass(frozen=True, eq=False)
+class Views(Sequence[GroupView]):
+    """Every group of a program at some rows, and at (constrained) parameters."""
+
+    program: Program
+    parameters: Mapping[str, Array]
+    rows: Rows
+    groups: Sequence[GroupView]
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.groups[place]
+
+    def prior(self, count: int) -> Float[Array, "rows columns"]:
+        """Prior means of all that so many rows read."""
+        return prior_means(self.program.evaluator, self.program.groups, self.parameters, self.rows, count)
+
+    def expected(
+        self, q: Marginals, normals: Array | None = None, externals: Mapping[str, Array] | Surrogate | None = None
+    ) -> Float[Array, "K rows"]:
+        """`expected_log_likelihood` of the rows."""
+        return expected_log_likelihood(self.program, self.parameters, self.rows, q, normals, externals)
+
+
 def views(
     program: Program,
     parameters: Mapping[str, Array],
@@ -69,7 +96,7 @@ def views(
     rows: Rows,
     dense: bool,
     jitter: Array | float,
-) -> list[GroupView]:
+) -> Views:
     """Kernel numbers, factors and features of every group. `parameters` are constrained."""
     found = []
     for group, functionals in zip(program.groups, inducing, strict=True):
@@ -84,15 +111,11 @@ def views(
             at = functionals_at(group, group.readings.all, rows)
             features = projections.sparse_features(group, kernel, functionals, at, factor, rows.shards)
         found.append(GroupView(group, kernel, features))
-    return found
+    return Views(program, parameters, rows, found)
 
 
 def assemble(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
-    seen: Sequence[GroupView],
-    moments: Sequence[tuple[Float[Array, "K latents rows"], Float[Array, "K latents rows"]]],
+    seen: Views, moments: Sequence[tuple[Float[Array, "K latents rows"], Float[Array, "K latents rows"]]]
 ) -> Marginals:
     """Marginals of all that is read of the latents, from each group's moments at unit scale: SAVIGP eqs. 21 to 23."""
     means, variances = [], []
@@ -100,23 +123,16 @@ def assemble(
         means.append(by_reading(view.group, jnp.sqrt(view.kernel.scale)[:, None] * mean))
         variances.append(by_reading(view.group, view.kernel.scale[:, None] * variance))
     if not means:  # a model of parameters alone
-        nothing = jnp.zeros((1, row_count(rows), 0))
+        nothing = jnp.zeros((1, row_count(seen.rows), 0))
         return Marginals(nothing, nothing)
-    prior = prior_means(program.evaluator, program.groups, parameters, rows, means[0].shape[-1])
+    prior = seen.prior(means[0].shape[-1])
     stack = lambda parts: jnp.swapaxes(jnp.concatenate(parts, axis=1), 1, 2)  # noqa: E731
     return Marginals(prior + stack(means), stack(variances))
 
 
-def whitened_marginals(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
-    seen: Sequence[GroupView],
-    posterior: Sequence[Whitened],
-) -> Marginals:
+def whitened_marginals(seen: Views, posterior: Sequence[Whitened]) -> Marginals:
     """Marginals of all that is read of the latents, from whitened values that are independent between groups."""
-    moments = [q.moments(view.features) for q, view in zip(posterior, seen, strict=True)]
-    return assemble(program, parameters, rows, seen, moments)
+    return assemble(seen, [q.moments(view.features) for q, view in zip(posterior, seen, strict=True)])
 
 
 def by_reading(group: Group, moments: Float[Array, "K latents values"]) -> Float[Array, "K columns rows"]:
@@ -131,13 +147,13 @@ def by_reading(group: Group, moments: Float[Array, "K latents values"]) -> Float
 
 def marginals(
     program: Program, layout: Layout, state: State, rows: Rows, jitter: Array | float
-) -> tuple[Marginals, list[GroupView]]:
+) -> tuple[Marginals, Views]:
     """Marginals of q at the rows, and the groups' views they came from."""
     parameters = program.parameters.constrain(state["parameters"])
     seen = views(program, parameters, state["inducing"], rows, layout.dense, jitter)
     parts = prepared(layout, state, seen)
     moments = [family.moments(q, view.features) for (family, q), view in zip(parts, seen, strict=True)]
-    return assemble(program, parameters, rows, seen, moments), seen
+    return assemble(seen, moments), seen
 
 
 def prepared(layout: Layout, state: State, seen: Sequence[GroupView]) -> Parts:
@@ -187,16 +203,15 @@ def elbo(
 
     A batch so large that the features of its rows are a burden is taken block by block; its samples are `Draws`.
     """
-    parameters = program.parameters.constrain(state["parameters"])
     count = next(iter(rows.observed.values())).shape[0]
     size = 0 if layout.dense else block_rows(program, state["inducing"], count)
     if size and not externals:
-        return _in_blocks(program, layout, state, rows, size, normals, jitter) + program.log_prior(parameters)
+        return _in_blocks(program, layout, state, rows, size, normals, jitter)
     q, seen = marginals(program, layout, state, rows, jitter)
     assert not isinstance(normals, Draws)
-    per_row = expected_log_likelihood(program, parameters, rows, q, normals, externals)
+    per_row = seen.expected(q, normals, externals)
     expected = jnp.sum(weights(state)[:, None] * per_row) * (total_rows / per_row.shape[1])
-    return expected - divergence(layout, state, seen) + program.log_prior(parameters)
+    return expected - divergence(layout, state, seen) + program.log_prior(seen.parameters)
 
 
 def _in_blocks(
@@ -208,7 +223,7 @@ def _in_blocks(
     normals: Array | Draws | None,
     jitter: Array | float,
 ) -> Float[Array, ""]:
-    """L_ell - KL, block by block."""
+    """The bound, block by block."""
     parameters = program.parameters.constrain(state["parameters"])
     first = jax.tree.map(lambda a: a[:1], rows)
     seen = views(program, parameters, state["inducing"], first, False, jitter)
@@ -218,13 +233,12 @@ def _in_blocks(
         parameters, inducing, parts = given
         here = views(program, parameters, inducing, block.rows, False, jitter)
         moments = [family.moments(q, view.features) for family, q, view in zip(families, parts, here, strict=True)]
-        q = assemble(program, parameters, block.rows, here, moments)
-        found = expected_log_likelihood(program, parameters, block.rows, q, block.samples(normals), None)
+        found = here.expected(assemble(here, moments), block.samples(normals))
         return jnp.sum(found * block.weight, axis=1), None
 
     families, of_groups = zip(*parts, strict=True)
     total, _ = over_blocks(rows, size, expected, given=(parameters, state["inducing"], of_groups))
-    return jnp.sum(weights(state) * total) - divergence(layout, state, seen, parts)
+    return jnp.sum(weights(state) * total) - divergence(layout, state, seen, parts) + program.log_prior(parameters)
 
 
 def prepared_for(
@@ -313,7 +327,7 @@ def carried(
     for learnt in (state["parameters"], moved):
         parameters = program.parameters.constrain(learnt)
         seen = views(program, parameters, state["inducing"], rows, layout.dense, jitter)
-        ends.append((seen, prior_means(program.evaluator, program.groups, parameters, rows, count)))
+        ends.append((seen, seen.prior(count)))
     (old, before), (new, after) = ends
     groups = []
     for q, was, now in zip(state["posterior"]["groups"], old, new, strict=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Array
@@ -159,6 +159,10 @@ def whole_bound(
     return elbo(problem.program, problem.layout, complete(state, held), rows, problem.count, normals, None, jitter)
 
 
+Told = TypeVar("Told", bound=tuple[float, ...])
+"""What is said of a state, its bound first."""
+
+
 def assessor(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
     """Gives the bound of all rows at a state, and its standard error: 0 where nothing is sampled."""
     bound = problem.compiling(partial(whole_bound, problem))
@@ -172,7 +176,7 @@ def assessor(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, flo
     return assess
 
 
-def better(assess: Callable[[Any], tuple[float, ...]], first: Any, last: Any) -> tuple[Any, Any, bool]:
+def better(assess: Callable[[Any], Told], first: Any, last: Any) -> tuple[Any, Told, bool]:
     """The end of a search, or its start from another fit (if it is one) where that has the higher bound of all rows.
 
     With what `assess` says of it, the bound first, and whether it is the start. Samples are the same for both.

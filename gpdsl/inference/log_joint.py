@@ -83,7 +83,7 @@ class LogJoint:
         parts = [
             Whitened(mean, jnp.zeros((*mean.shape, 1), mean.dtype)) for mean in _split(_sizes(program, inducing), white)
         ]
-        return whitened_marginals(program, parameters, rows, seen, parts)
+        return whitened_marginals(seen, parts)
 
     def log_likelihood(self, learnt: Learnt, white: Float[Array, " D"], data: Any) -> Float[Array, ""]:
         """log p(all observations | w, parameters); of inducing values its mean over what these leave open.

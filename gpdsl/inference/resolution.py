@@ -375,7 +375,7 @@ def _seen(problem: Problem, result: Any, rows: Rows) -> tuple[Mapping[str, Array
     program, (learnt, inducing, posterior, weights) = problem.program, result
     parameters = program.parameters.constrain(learnt)
     seen = views(program, parameters, inducing, rows, problem.layout.dense, problem.jitter)
-    return parameters, marginals_of(program, parameters, rows, seen, posterior), weights
+    return parameters, marginals_of(seen, posterior), weights
 
 
 def _added(problem: Problem, space: Any) -> Callable[[Any, Rows], tuple[Array, Array, Array]]:

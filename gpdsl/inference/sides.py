@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.bound import views, whitened_marginals
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood, log_density
+from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.natural.sites import Setting, Sites, site_target, whitened_posterior
 from gpdsl.inference.posteriors.family import Full, Linear, Whitened
 from gpdsl.inference.problem import Problem, Result, as_arrays, tidy
@@ -142,10 +142,10 @@ def _searching(problem: Problem, _: Any) -> Callable[[Any, Rows], tuple[Array, S
         learnt, inducing, posterior = given
         parameters = program.parameters.constrain(learnt)
         seen = views(program, parameters, inducing, rows, dense, problem.jitter)
-        q = whitened_marginals(program, parameters, rows, seen, posterior)
+        q = whitened_marginals(seen, posterior)
 
         def expected(q: Marginals) -> Array:
-            return expected_log_likelihood(program, parameters, rows, q)[0]
+            return seen.expected(q)[0]
 
         here = site_target(q, jax.grad(lambda q: jnp.sum(expected(q)))(q))
 

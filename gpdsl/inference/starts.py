@@ -78,7 +78,7 @@ def _site_weights(problem: Problem) -> list[Array]:
         constrained = program.parameters.constrain(parameters)
         seen = views(program, constrained, inducing, rows, problem.layout.dense, problem.jitter)
         assert problem.begun is not None
-        sites = site_start(program, constrained, rows, seen, problem.begun, normals)
+        sites = site_start(seen, problem.begun, normals)
         columns = [slice(view.group.start, view.group.stop) for view in seen]
         parts = [by_latent(view.group, sites.precision[:, own]) for view, own in zip(seen, columns, strict=True)]
         return [part * view.kernel.scale[:, None] for part, view in zip(parts, seen, strict=True)]

@@ -15,8 +15,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import Calendar
 from gpdsl.errors import GpdslError
-from gpdsl.inference.bound import GroupView, assemble
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.bound import GroupView, Views, assemble
 from gpdsl.inference.natural.sites import Sites, site_target
 from gpdsl.inference.posteriors.family import Family, Full, Held, Linear, Whitened
 from gpdsl.inference.posteriors.features import RowFeatures, factorise, sparse_features
@@ -28,7 +27,6 @@ from gpdsl.program.cache import jit
 from gpdsl.program.groups import Group, columns_of, kernel_values
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows
 
 
 class Later(Sequence[Whitened]):
@@ -169,31 +167,13 @@ def near(
     return {"mean": mean, "log_sd": 0.5 * np.log(np.sum(root**2, axis=-1))}
 
 
-def site_start(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
-    seen: Sequence[GroupView],
-    begun: Carried,
-    normals: Array | None,
-) -> Sites:
+def site_start(seen: Views, begun: Carried, normals: Array | None) -> Sites:
     """Sites of a full natural-gradient step from the carried posterior: at its optimum, the optimal ones."""
-    q = _carried_marginals(program, parameters, rows, seen, begun)
-
-    def expected(q: Marginals) -> Array:
-        return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None))
-
-    return site_target(q, jax.grad(expected)(q))
+    q = _carried_marginals(seen, begun)
+    return site_target(q, jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q))
 
 
-def pulled(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
-    seen: Sequence[GroupView],
-    begun: Carried,
-    sites: Sites,
-) -> Sites:
+def pulled(seen: Views, begun: Carried, sites: Sites) -> Sites:
     """Sites that pull toward the carried means, as strongly as `sites` push: these may have no Gaussian.
 
     Where an expected log likelihood bends upwards, as that of y given f^2 does near f = 0, its sites are negative.
@@ -201,14 +181,11 @@ def pulled(
     if sites.precision.ndim > 2:  # blocks between latents: their signs are not those of their entries
         return sites
     strength = jnp.abs(sites.precision)
-    return Sites(strength * _carried_marginals(program, parameters, rows, seen, begun).mean[0], strength)
+    return Sites(strength * _carried_marginals(seen, begun).mean[0], strength)
 
 
-def _carried_marginals(
-    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], begun: Carried
-) -> Marginals:
-    moments = [_moments(view, q) for view, q in zip(seen, begun.posterior, strict=True)]
-    return assemble(program, parameters, rows, seen, moments)
+def _carried_marginals(seen: Views, begun: Carried) -> Marginals:
+    return assemble(seen, [_moments(view, q) for view, q in zip(seen, begun.posterior, strict=True)])
 
 
 def _moments(view: GroupView, q: Whitened | None) -> tuple[Array, Array]:

@@ -228,7 +228,7 @@ def test_marginals_of_random_sites_are_those_of_dense_algebra(rng: np.random.Gen
     prior = np.tile([0.5, 0.0], (9, 1))
     seen = views(program, parameters, inducing, rows, dense, JITTER)
     q, divergence = joint_posterior(seen, jnp.asarray(linear), jnp.asarray(precision), jnp.asarray(prior))
-    found = joint_marginals(program, parameters, rows, seen, q)
+    found = joint_marginals(seen, q)
 
     count, m = len(x), len(points)
     inside, cross, own = kernels(points, points), kernels(x, points), kernels(x, x)

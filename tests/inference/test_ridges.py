@@ -40,13 +40,13 @@ def ascended(text: str, data: Table, iterations: int, **options: object) -> tupl
     """The ascent in independent latents, by Newton's method after `first` iterations or without, and the means."""
     newton, first = bool(options.pop("newton")), int(options.pop("first", 0))  # type: ignore[call-overload]
     problem = problem_of(text, data, posterior="full", **options)
-    program, start = problem.program, outer_point(problem, problem.parameters, problem.inducing)
+    start = outer_point(problem, problem.parameters, problem.inducing)
 
     def best(sites: Sites, rows: Rows) -> tuple[Progress, jnp.ndarray]:
         setting = setting_of(problem, start, problem.inducing, rows)
         begun = refine(setting, sites, None, 1e-9, first).sites
         end = refine(setting, begun, None, 1e-9, iterations, newton=newton)
-        return end, site_marginals(program, setting.parameters, rows, setting.views(), end.sites)[0].mean[0]
+        return end, site_marginals(setting.views(), end.sites)[0].mean[0]
 
     progress, means = jit(best)(start_sites(problem), problem.rows)
     return progress, np.asarray(means)

@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 import gpdsl
 from gpdsl.inference import driver
-from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.bound import GroupView, Views, assemble
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.sweep import covariances_at, ended, sweep
@@ -131,7 +131,7 @@ def _dense_bound(problem: Problem, point: Any, sites: list[Tied], rows: Any, nor
         nothing = jnp.zeros((1, 1, 1))
         seen.append(GroupView(group, kernel, Features(nothing, nothing[0], nothing)))
         moments.append((jnp.stack(means)[None], jnp.stack(variances)[None]))
-    q = assemble(program, parameters, rows, seen, moments)
+    q = assemble(Views(program, parameters, rows, seen), moments)
     per_row = expected_log_likelihood(program, parameters, rows, q, normals)
     return jnp.sum(per_row) * (problem.count / per_row.shape[1]) - divergence + program.log_prior(parameters)
 

@@ -19,7 +19,7 @@ E_q[log p(y_n | f_n)] - E_q[log t_n].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,17 +29,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.blocks import Block, over_blocks
-from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.bound import Views, assemble, whitened_marginals
 from gpdsl.inference.expectation_propagation.lattices import Derivatives, Normaliser
 from gpdsl.inference.expectation_propagation.tilted import Tilted, normaliser
-from gpdsl.inference.natural.site_blocks import block_marginals, posterior_in_blocks
+from gpdsl.inference.natural.site_blocks import posterior_in_blocks
 from gpdsl.inference.natural.sites import Setting, Sites, blend, row_times, site_marginals, site_units
 from gpdsl.inference.posteriors.coupled import unexplained
 from gpdsl.inference.posteriors.features import RowFeatures
-from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
-from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows
 
 SMALLEST = 1e-6
 """Share of its precision that a cavity keeps at least; one that would keep less is improper, or nearly so."""
@@ -60,9 +57,7 @@ class Cavity:
     proper: Bool[Array, "rows"]
 
 
-def residuals(
-    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], like: Marginals
-) -> Float[Array, "rows latents"] | Float[Array, "rows latents latents"]:
+def residuals(seen: Views, like: Marginals) -> Float[Array, "rows latents"] | Float[Array, "rows latents latents"]:
     """What the inducing values leave open of each row's latents."""
     if like.covariance is not None:
         return unexplained(seen, like.mean[0])
@@ -71,20 +66,17 @@ def residuals(
         shape = (1, view.group.size, like.mean.shape[1] * len(view.group.readings.all))
         left = 0.0 if isinstance(view.features, RowFeatures) else view.features.residual
         moments.append((jnp.zeros(shape, like.mean.dtype), jnp.broadcast_to(left, shape)))
-    return assemble(program, parameters, rows, seen, moments).variance[0]
+    return assemble(seen, moments).variance[0]
 
 
 def cavities(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
     q: Marginals,
     residual: Float[Array, "rows latents"] | Float[Array, "rows latents latents"],
     sites: Sites,
+    prior: Float[Array, "rows latents"],
     power: float,
 ) -> Cavity:
-    """The cavities of some rows, from their marginals and sites."""
-    prior = prior_means(program.evaluator, program.groups, parameters, rows, q.mean.shape[1])
+    """The cavities of some rows, from their marginals and sites, and their prior means."""
     if q.covariance is None:
         return _apart(q.mean[0], q.variance[0] - residual, residual, sites, prior, power)
     return _together(q.mean[0], q.covariance[0] - residual, residual, sites, prior, power)
@@ -198,31 +190,27 @@ Visit = Callable[[Sites, Look], tuple[Any, Any, Array]]
 
 def visit_all(tilted: Tilted, setting: Setting, like: Sites) -> Visit:
     """All rows at once, or block by block where there are many: then nothing but the sites grows with the rows."""
-    program, rows = setting.program, setting.rows
     size = setting.block(like.coupled)
-    seen = [] if size else setting.views()
+    seen = None if size else setting.views()
 
-    def look(
-        parameters: Mapping[str, Array], some: Rows, here: Sequence[GroupView], q: Marginals, sites: Sites
-    ) -> tuple[Cavity, Normaliser]:
-        residual = residuals(program, parameters, some, here, q)
-        cavity = cavities(program, parameters, some, q, residual, sites, tilted.power)
-        return cavity, normaliser(tilted, program, parameters, some, q, cavity.full)
+    def look(here: Views, q: Marginals, sites: Sites) -> tuple[Cavity, Normaliser]:
+        cavity = cavities(q, residuals(here, q), sites, here.prior(q.mean.shape[1]), tilted.power)
+        return cavity, normaliser(tilted, here.program, here.parameters, here.rows, q, cavity.full)
 
     def together(sites: Sites, function: Look) -> tuple[Any, Any, Array]:
-        q, divergence, _ = site_marginals(program, setting.parameters, rows, seen, sites)
-        return *function(*look(setting.parameters, rows, seen, q, sites), sites, 1.0), divergence
+        assert seen is not None
+        q, divergence, _ = site_marginals(seen, sites)
+        return *function(*look(seen, q, sites), sites, 1.0), divergence
 
     def in_blocks(sites: Sites, function: Look) -> tuple[Any, Any, Array]:
         posterior, divergence = posterior_in_blocks(setting, sites, size)
 
         def one(block: Block, given: Any) -> tuple[Any, Any]:
-            here, posterior = setting.there(given[0]), given[1]
-            views = here.views(block.rows)
-            q = block_marginals(here, posterior, block, views)
-            return function(*look(here.parameters, block.rows, views, q, block.beside), block.beside, block.weight)
+            here = setting.there(given[0]).views(block.rows)
+            q = whitened_marginals(here, given[1])
+            return function(*look(here, q, block.beside), block.beside, block.weight)
 
-        return *over_blocks(rows, size, one, sites, (setting.place, posterior)), divergence
+        return *over_blocks(setting.rows, size, one, sites, (setting.place, posterior)), divergence
 
     return in_blocks if size else together
 

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, over_blocks
-from gpdsl.inference.bound import GroupView, assemble, by_latent
+from gpdsl.inference.bound import GroupView, Views, assemble, by_latent
 from gpdsl.inference.expectation_propagation.lattices import Normaliser
 from gpdsl.inference.expectation_propagation.sites import Cavity, cavities, updated
 from gpdsl.inference.expectation_propagation.tilted import Tilted, normaliser
@@ -86,9 +86,8 @@ def marginals_of(
         GroupView(group, KernelValues(scale, ()), Features(mean, mean, mean))
         for group, scale, (mean, _) in zip(problem.program.groups, scales, moments, strict=True)
     ]
-    return assemble(
-        problem.program, parameters, rows, seen, [(mean[None], variance[None]) for mean, variance in moments]
-    )
+    there = Views(problem.program, parameters, rows, seen)
+    return assemble(there, [(mean[None], variance[None]) for mean, variance in moments])
 
 
 def block_size(problem: Problem) -> int:
@@ -280,7 +279,7 @@ def _seen(
     q, residual = moments_at(problem, parameters, rows, here, posteriors)
     prior = prior_means(program.evaluator, program.groups, parameters, rows, own.linear.shape[0])
     sites = Sites(own.linear + own.precision * prior, own.precision)
-    cavity = cavities(program, parameters, rows, q, residual, sites, tilted.power)
+    cavity = cavities(q, residual, sites, prior, tilted.power)
     return _Seen(q, sites, prior, cavity, normaliser(tilted, program, parameters, rows, q, cavity.full))
 
 

@@ -116,12 +116,12 @@ def _open_to_data(program: Program, choice: Choice, options: Options, jitter: fl
         seen = views(program, parameters, inducing, rows, False, jitter)
         heaviest = [jax.tree.map(lambda a: a[:1], q) for q in posterior]
         moments = [q.moments(view.features) for q, view in zip(heaviest, seen, strict=True)]
-        q = assemble(program, parameters, rows, seen, moments)
+        q = assemble(seen, moments)
         count, normals = q.mean.shape[1], None
         if program.sampled:
             key = jax.random.fold_in(jax.random.key(options.seed), number)
             normals = base_normals(key, choice.samples, 1, count, program.latents)
-        slope = jax.grad(lambda q: jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, None)))(q)
+        slope = jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
         told = jnp.maximum(-2.0 * slope.variance[0], 0.0)
         return jnp.sum(told * jnp.concatenate([_left_open(view) for view in seen], axis=0).T, axis=1)
 

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import Enough
 from gpdsl.inference.blocks import Draws
-from gpdsl.inference.bound import GroupView
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.bound import Views
 from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.natural.site_blocks import Stride, newton_target, value_and_target
 from gpdsl.inference.opaque.surrogate import Surrogate
@@ -141,7 +140,7 @@ def refine(
 
     else:
         assert not isinstance(normals, Draws)
-        evaluate = _evaluator(setting, seen, normals, coupling, surrogate)
+        evaluate = _evaluator(seen, normals, coupling, surrogate)
     units = natural.site_units(seen, sites)
 
     def advance(p: Progress) -> Progress:
@@ -179,21 +178,14 @@ Evaluate = Callable[[natural.Sites, Stride | None], Seen]
 """What is seen at given sites."""
 
 
-def _evaluator(
-    setting: natural.Setting,
-    seen: Sequence[GroupView],
-    normals: Array | None,
-    coupling: Array | float,
-    surrogate: Surrogate | None,
-) -> Evaluate:
-    program, parameters, rows = setting.program, setting.parameters, setting.rows
-    within = same_latent(program)
+def _evaluator(seen: Views, normals: Array | None, coupling: Array | float, surrogate: Surrogate | None) -> Evaluate:
+    within = same_latent(seen.program)
 
     def expected(q: Marginals) -> Array:
-        return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, surrogate))
+        return jnp.sum(seen.expected(q, normals, surrogate))
 
     def evaluate(sites: natural.Sites, stride: Stride | None) -> Seen:
-        q, divergence, posteriors = natural.site_marginals(program, parameters, rows, seen, sites)
+        q, divergence, posteriors = natural.site_marginals(seen, sites)
         value, gradient = jax.value_and_grad(expected)(q)
         target = natural.site_target(q, gradient, coupling * (1.0 - within) + within)
         if stride is None:

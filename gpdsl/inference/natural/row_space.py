@@ -17,16 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, assemble, by_latent, by_reading
+from gpdsl.inference.bound import GroupView, Views, assemble, by_latent, by_reading
 from gpdsl.inference.exact.evidence import triangle_slope
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.lapack import RowPosterior, is_covariance, row_posterior
 from gpdsl.inference.natural.refine import Progress, before_any, judged, next_trial
 from gpdsl.inference.natural.sites import Setting, Sites, site_target, site_units, step_lengths
 from gpdsl.inference.posteriors.features import inducing_covariances
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.functionals import Functionals
-from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program
@@ -122,7 +120,7 @@ class RowSpace:
         progress = before_any(sites)
         trial = next_trial(progress, site_units(seen, sites))
         log_prior = jnp.asarray(setting.log_prior, sites.linear.dtype)
-        return _covariances(setting, seen), log_prior, progress, trial, _weights(setting, seen, trial)
+        return _covariances(setting, seen), log_prior, progress, trial, _weights(seen, trial)
 
     def step(
         self,
@@ -139,26 +137,26 @@ class RowSpace:
         setting = self.place(point, given)
         seen = setting.views()
         units = site_units(seen, trial)
-        value, slope = jax.value_and_grad(lambda q: self._expected(setting, q, normals))(_at(setting, seen, moments))
-        q = _at(setting, seen, moments)
+        q = _at(seen, moments)
+        value, slope = jax.value_and_grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
         value = value - divergence
         target = site_target(q, slope)
         found = value, target, jnp.sum(step_lengths(q, trial, target)), None
         after = judged(p, trial, found, units, tolerance)
         following = next_trial(after, units)
-        return after, following, _weights(setting, seen, following), value
+        return after, following, _weights(seen, following), value
 
     def gradient(self, point: Any, given: Given, normals: Any, moments: Moments, slopes: Slopes) -> Any:
         """The bound's gradient in the point, at fixed q of the values."""
         here = self.place(point, given)
         seen = here.views()
-        q = _at(here, seen, moments)
+        q = _at(seen, moments)
 
         def parts(at: Any) -> tuple[list[Array], list[Array], Array, Array]:
             setting = self.place(at, given)
             views = setting.views()
-            own = jnp.asarray(self._expected(setting, q, normals) + setting.log_prior)
-            return _covariances(setting, views), [view.kernel.scale for view in views], _prior(setting), own
+            own = jnp.asarray(jnp.sum(views.expected(q, normals)) + setting.log_prior)
+            return _covariances(setting, views), [view.kernel.scale for view in views], views.prior(setting.count), own
 
         (_, scales, prior, own), pull = jax.vjp(parts, point)
         of_prior = [
@@ -169,14 +167,9 @@ class RowSpace:
         of_matrices = [_matrix_slope(view.group, *each[:2]) for view, each in zip(seen, slopes, strict=True)]
         return pull((of_matrices, grown, jnp.concatenate(of_prior).T, jnp.ones_like(own)))[0]
 
-    def _expected(self, setting: Setting, q: Marginals, normals: Any) -> Array:
-        found = expected_log_likelihood(setting.program, setting.parameters, setting.rows, q, normals)
-        return jnp.sum(found)
 
-
-def _at(setting: Setting, seen: Sequence[GroupView], moments: Moments) -> Marginals:
-    whole = [(jnp.asarray(mean)[None], jnp.asarray(variance)[None]) for mean, variance in moments]
-    return assemble(setting.program, setting.parameters, setting.rows, seen, whole)
+def _at(seen: Views, moments: Moments) -> Marginals:
+    return assemble(seen, [(jnp.asarray(mean)[None], jnp.asarray(variance)[None]) for mean, variance in moments])
 
 
 def _covariances(setting: Setting, seen: Sequence[GroupView]) -> list[Float[Array, "g M M"]]:
@@ -184,13 +177,8 @@ def _covariances(setting: Setting, seen: Sequence[GroupView]) -> list[Float[Arra
     return [inducing_covariances(view.group, view.kernel, points, setting.jitter) for view, points in pairs]
 
 
-def _prior(setting: Setting) -> Float[Array, "rows columns"]:
-    program = setting.program
-    return prior_means(program.evaluator, program.groups, setting.parameters, setting.rows, setting.count)
-
-
-def _weights(setting: Setting, seen: Sequence[GroupView], sites: Sites) -> Weights:
-    linear, found = sites.linear - sites.precision * _prior(setting), []
+def _weights(seen: Views, sites: Sites) -> Weights:
+    linear, found = sites.linear - sites.precision * seen.prior(len(sites.linear)), []
     for view in seen:
         columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
         precision = by_latent(view.group, sites.precision[:, columns]) * scale

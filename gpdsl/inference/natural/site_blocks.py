@@ -17,12 +17,10 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, over_blocks
 from gpdsl.inference.bound import GroupView, by_latent, by_reading, whitened_marginals
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.family import Whitened, information, inverse_root
 from gpdsl.inference.posteriors.features import Features, RowFeatures, RowSites
-from gpdsl.program.evaluation import prior_means
 from gpdsl.program.joint import Marginals
 
 
@@ -38,9 +36,8 @@ def batch_site_elbo(
 
     def expected(block: Block, given: Any) -> tuple[Array, None]:
         here, posterior = setting.there(given[0]), given[1]
-        q = block_marginals(here, posterior, block, here.views(block.rows))
-        samples = block.samples(normals)
-        per_row = expected_log_likelihood(here.program, here.parameters, block.rows, q, samples, None)
+        seen = here.views(block.rows)
+        per_row = seen.expected(whitened_marginals(seen, posterior), block.samples(normals))
         return jnp.sum(per_row[0] * block.weight), None
 
     value, _ = over_blocks(setting.rows, size, expected, given=(setting.place, posterior))
@@ -54,12 +51,11 @@ def value_and_target(
     posterior, divergence = posterior_in_blocks(setting, sites, size)
 
     def one(block: Block, _: None) -> tuple[tuple[Array, Array], natural.Sites]:
-        q = block_marginals(setting, posterior, block, setting.views(block.rows))
-        samples = block.samples(normals)
+        seen, samples = setting.views(block.rows), block.samples(normals)
+        q = whitened_marginals(seen, posterior)
 
         def expected(q: Marginals) -> Array:
-            found = expected_log_likelihood(setting.program, setting.parameters, block.rows, q, samples, None)
-            return jnp.sum(found[0] * block.weight)
+            return jnp.sum(seen.expected(q, samples)[0] * block.weight)
 
         value, gradient = jax.value_and_grad(expected)(q)
         target = natural.site_target(q, gradient)
@@ -79,14 +75,12 @@ def posterior_in_blocks(
     setting: natural.Setting, sites: natural.Sites, size: int
 ) -> tuple[list[Whitened], Float[Array, ""]]:
     """q(w) of every group, and its KL divergence."""
-    program = setting.program
 
     def sums(block: Block, place: natural.Place) -> tuple[Any, None]:
-        here = setting.there(place)
-        prior = prior_means(program.evaluator, program.groups, here.parameters, block.rows, block.size)
+        here = setting.there(place).views(block.rows)
         precision = block.beside.precision * block.weight[:, None]
-        linear = block.beside.linear * block.weight[:, None] - precision * prior
-        return [_sums(view, linear, precision) for view in here.views(block.rows)], None
+        linear = block.beside.linear * block.weight[:, None] - precision * here.prior(block.size)
+        return [_sums(view, linear, precision) for view in here], None
 
     total, _ = over_blocks(setting.rows, size, sums, sites, setting.place)
     found, divergence = [], jnp.zeros((), sites.linear.dtype)
@@ -106,13 +100,6 @@ def _sums(view: GroupView, linear: Array, precision: Array) -> tuple[Array, Arra
     phi = jnp.broadcast_to(view.features.phi, (view.group.size, *view.features.phi.shape[1:]))
     moment = jnp.einsum("jn,jnm->jm", by_latent(view.group, linear[:, columns]) * jnp.sqrt(scale), phi)
     return information(view.features, by_latent(view.group, precision[:, columns]) * scale), moment
-
-
-def block_marginals(
-    setting: natural.Setting, posterior: Sequence[Whitened], block: Block, here: Sequence[GroupView]
-) -> Marginals:
-    """Marginals of the rows of a block, whose views these are."""
-    return whitened_marginals(setting.program, setting.parameters, block.rows, here, posterior)
 
 
 # Means by Newton's method, for ridges of the bound along which natural gradients hardly move.

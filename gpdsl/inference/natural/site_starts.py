@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.blocks import block_rows
-from gpdsl.inference.bound import GroupView, by_reading, views
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.bound import GroupView, Views, by_reading, views
 from gpdsl.inference.natural.sites import Sites, coupled_sites, initial_sites, scales, site_marginals
 from gpdsl.inference.natural.tied import Tied, no_sites
 from gpdsl.inference.posteriors.family import Whitened, project
@@ -222,23 +221,19 @@ def _start(problem: Problem, some: int) -> Callable[..., Begun]:
         if unseen or program.opaque:  # no slopes to look at before the first evaluations
             return sites, nowhere
         if problem.begun is not None and some == problem.count:
-            return _begun(problem.begun, constrained, rows, seen, sites), nowhere
+            return _begun(problem.begun, seen, sites), nowhere
         near = jax.tree.map(lambda a: a[:some], sites)
         moved = near if toward is None else _displaced(near, _functions(seen, toward))
-        q, _, _ = site_marginals(program, constrained, first, seen, moved)
-
-        def expected(q: Marginals) -> Array:
-            return jnp.sum(expected_log_likelihood(program, constrained, first, q, normals, None))
-
-        flat = _by_group(groups, _slopeless(q, jax.grad(expected)(q)))
+        q, _, _ = site_marginals(seen, moved)
+        slope = jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
+        flat = _by_group(groups, _slopeless(q, slope))
         return (moved if some == problem.count else sites), flat
 
-    def _begun(begun: Carried, constrained: Any, rows: Rows, seen: Sequence[GroupView], first: Sites) -> Sites:
+    def _begun(begun: Carried, seen: Views, first: Sites) -> Sites:
         """Those of the posterior to begin with; where these are no Gaussian, others near it; and else the first."""
-        at = program, constrained, rows, seen
-        own = site_start(*at, begun, normals)
-        for sites in (pulled(*at, begun, own), own):
-            _, known, _ = site_marginals(*at, sites)
+        own = site_start(seen, begun, normals)
+        for sites in (pulled(seen, begun, own), own):
+            _, known, _ = site_marginals(seen, sites)
             first = jax.tree.map(lambda a, b, known=known: jnp.where(jnp.isfinite(known), a, b), sites, first)
         return first
 

@@ -20,8 +20,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import block_rows, part_of_block
-from gpdsl.inference.bound import GroupView, assemble, by_latent, views
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.bound import GroupView, Views, assemble, by_latent, views
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.coupled import joint_marginals, joint_posterior
 from gpdsl.inference.posteriors.family import Whitened
@@ -83,7 +82,7 @@ class Setting:
         """Log density of the parameters that have priors."""
         return self.program.log_prior(self.parameters)
 
-    def views(self, rows: Rows | None = None) -> list[GroupView]:
+    def views(self, rows: Rows | None = None) -> Views:
         """Every group's kernel and the features of all rows, or of some."""
         some = self.rows if rows is None else rows
         return views(self.program, self.parameters, self.inducing, some, self.dense, self.jitter)
@@ -167,17 +166,14 @@ def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows colu
     return SitePosterior(mean, factor, row_mean, explained + view.features.residual, divergence)
 
 
-def site_marginals(
-    program: Program, parameters: Mapping[str, Array], rows: Rows, seen: Sequence[GroupView], sites: Sites
-) -> tuple[Marginals, Array, Sequence[SitePosterior | RowSites | Whitened]]:
+def site_marginals(seen: Views, sites: Sites) -> tuple[Marginals, Array, Sequence[SitePosterior | RowSites | Whitened]]:
     """Marginals at the rows and the KL divergence under the sites' posterior, and that posterior."""
-    prior = prior_means(program.evaluator, program.groups, parameters, rows, sites.linear.shape[0])
+    prior = seen.prior(sites.linear.shape[0])
     if sites.coupled:
         joint, divergence = joint_posterior(seen, sites.linear, sites.precision, prior)
-        return joint_marginals(program, parameters, rows, seen, joint), divergence, joint
+        return joint_marginals(seen, joint), divergence, joint
     posteriors = [site_posterior(v, sites, prior) for v in seen]
-    moments = [(p.row_mean[None], p.row_variance[None]) for p in posteriors]
-    q = assemble(program, parameters, rows, seen, moments)
+    q = assemble(seen, [(p.row_mean[None], p.row_variance[None]) for p in posteriors])
     return q, sum(p.divergence for p in posteriors), posteriors  # type: ignore[return-value]
 
 
@@ -191,10 +187,9 @@ def site_elbo(
 
     At the sites' optimum its gradient is the gradient of the profiled bound max_q ELBO (envelope theorem).
     """
-    program, parameters, rows = setting.program, setting.parameters, setting.rows
-    q, divergence, _ = site_marginals(program, parameters, rows, setting.views(), sites)
-    expected = jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, externals))
-    return expected - divergence + setting.log_prior
+    seen = setting.views()
+    q, divergence, _ = site_marginals(seen, sites)
+    return jnp.sum(seen.expected(q, normals, externals)) - divergence + setting.log_prior
 
 
 def site_target(q: Marginals, gradient: Marginals, kept: Float[Array, "columns columns"] | float = 1.0) -> Sites:
@@ -263,7 +258,7 @@ def unflatten_sites(flat: Float[Array, "n"], units: Sites, like: Sites) -> Sites
 
 def whitened_posterior(setting: Setting, sites: Sites) -> list[Whitened]:
     """The sites' posterior as means and roots of whitened inducing values, group by group."""
-    _, _, posteriors = site_marginals(setting.program, setting.parameters, setting.rows, setting.views(), sites)
+    _, _, posteriors = site_marginals(setting.views(), sites)
     return [p if isinstance(p, Whitened) else Whitened(p.mean[None], _root(p)[None]) for p in posteriors]
 
 

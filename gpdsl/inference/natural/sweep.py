@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, assemble
+from gpdsl.inference.bound import GroupView, Views, assemble
 from gpdsl.inference.driver import STAYED, assessor, better
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.profiled import split_point
@@ -125,7 +125,7 @@ def _marginals(
         GroupView(group, KernelValues(scale, ()), Features(jnp.swapaxes(p.phi, 1, 2), p.variance, p.inverse))
         for group, scale, p in zip(program.groups, scales, passes, strict=True)
     ]
-    return assemble(program, parameters, rows, seen, moments)
+    return assemble(Views(program, parameters, rows, seen), moments)
 
 
 # How searches on minibatches end: as all rows see what they found, and never below the fit that they started from.

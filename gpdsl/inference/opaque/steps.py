@@ -31,8 +31,7 @@ class Steps:
     reads: Reads
 
     def _marginals(self, point: Any, sites: Sites, rows: Rows, held: Any) -> Marginals:
-        setting = setting_of(self.problem, point, held, rows)
-        return site_marginals(setting.program, setting.parameters, rows, setting.views(), sites)[0]
+        return site_marginals(setting_of(self.problem, point, held, rows).views(), sites)[0]
 
     def place(self, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Array, Array]:
         """Mean and root of the Gaussian of what is read."""

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.bound import Views
 from gpdsl.inference.natural import refine
 from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point, whitened_at
 from gpdsl.inference.natural.site_starts import start_sites
@@ -188,36 +188,31 @@ def _settled(trace: list[float]) -> bool:
     return bool(last.mean() - before.mean() < error)
 
 
-def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Any, Any, Marginals]:
-    setting = setting_of(problem, point, held, rows)
-    parameters, seen = setting.parameters, setting.views()
-    return parameters, seen, site_marginals(setting.program, parameters, rows, seen, sites)[0]
+def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Views, Marginals, Array]:
+    """The groups at all rows, marginals there, and the KL divergence."""
+    seen = setting_of(problem, point, held, rows).views()
+    return seen, *site_marginals(seen, sites)[:2]
 
 
 def _propose(problem: Problem) -> Callable[..., tuple[Any, Rows, Array]]:
     def propose(point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> tuple[Any, Rows, Array]:
-        parameters, _, q = _marginals(problem, point, sites, rows, held)
-        return parameters, rows, q.at(problem.program, problem.draws(key))
+        seen, q, _ = _marginals(problem, point, sites, rows, held)
+        return seen.parameters, rows, q.at(problem.program, problem.draws(key))
 
     return propose
 
 
 def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Array, Sites, Any, Any]]:
     """The bound, the target of a full step, and the hyperparameters after a step of Adam with its memory."""
-    program = problem.program
 
     def update(point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any) -> Any:
         normals = problem.normals(key)
-        parameters, _, q = _marginals(problem, point, sites, rows, held)
-
-        def expected(q: Marginals) -> Array:
-            return jnp.sum(expected_log_likelihood(program, parameters, rows, q, normals, values))
+        seen, q, _ = _marginals(problem, point, sites, rows, held)
 
         def bound(at: Any) -> Array:
             return site_elbo(setting_of(problem, at, held, rows), sites, normals, values)
 
-        gradient = jax.grad(expected)(q)
-        target = site_target(q, gradient)
+        target = site_target(q, jax.grad(lambda q: jnp.sum(seen.expected(q, normals, values)))(q))
         value, slope = jax.value_and_grad(bound)(point)
         updates, memory = optimiser.update(jax.tree.map(jnp.negative, slope), memory)
         return value, target, optax.apply_updates(point, updates), memory
@@ -227,23 +222,21 @@ def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callab
 
 def _look(problem: Problem) -> Callable[..., tuple[Array, Array]]:
     def look(point: Any, sites: Sites, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Array, Array]:
-        setting = setting_of(problem, point, held, rows)
-        q, divergence, _ = site_marginals(setting.program, setting.parameters, rows, setting.views(), sites)
-        given = problem, setting.parameters, rows, q, jnp.ones(1, q.mean.dtype), problem.draws(key), values
-        return by_halves(*given), setting.log_prior - divergence
+        seen, q, divergence = _marginals(problem, point, sites, rows, held)
+        given = problem, seen.parameters, rows, q, jnp.ones(1, q.mean.dtype), problem.draws(key), values
+        return by_halves(*given), problem.program.log_prior(seen.parameters) - divergence
 
     return look
 
 
 def _blend(problem: Problem) -> Callable[..., Sites]:
     """Blend by a weight, halved until the posterior precision is positive definite."""
-    program = problem.program
 
     def step(point: Any, sites: Sites, target: Sites, rows: Rows, held: Any, weight: Array) -> Sites:
-        parameters, seen, _ = _marginals(problem, point, sites, rows, held)
+        seen = setting_of(problem, point, held, rows).views()
 
         def unsound(carry: Any) -> Array:
-            _, divergence, _ = site_marginals(program, parameters, rows, seen, blend(sites, target, carry[0]))
+            _, divergence, _ = site_marginals(seen, blend(sites, target, carry[0]))
             return ~jnp.isfinite(divergence) & (carry[1] < HALVINGS)
 
         start = (jnp.asarray(weight, sites.linear.dtype), jnp.asarray(0))
@@ -255,7 +248,7 @@ def _blend(problem: Problem) -> Callable[..., Sites]:
 
 def _units(problem: Problem) -> Callable[..., Sites]:
     def units(point: Any, sites: Sites, rows: Rows, held: Any) -> Sites:
-        return site_units(_marginals(problem, point, sites, rows, held)[1], sites)
+        return site_units(setting_of(problem, point, held, rows).views(), sites)
 
     return units
 

@@ -24,12 +24,12 @@ from jaxtyping import Array, Float
 from scipy.linalg.lapack import dpstrf
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.bound import GroupView, views, whitened_marginals
+from gpdsl.inference.bound import GroupView, Views, views, whitened_marginals
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Features, RowFeatures, prior_covariances
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import log_det_factor
-from gpdsl.program.evaluation import functionals_at, prior_means
+from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group
 from gpdsl.program.joint import Marginals, covariance_table
 from gpdsl.program.program import Program
@@ -76,15 +76,7 @@ def joint_posterior(
     return [Whitened(m.reshape(shape), r.reshape(*shape, -1)) for _, m, r, shape in shapes], divergence
 
 
-def joint_marginals(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
-    seen: Sequence[GroupView],
-    posterior: Sequence[Whitened],
-    *,
-    in_blocks: bool = False,
-) -> Marginals:
+def joint_marginals(seen: Views, posterior: Sequence[Whitened], *, in_blocks: bool = False) -> Marginals:
     """Means and covariances of all that is read of the latents at each row: SAVIGP eqs. 21 to 23 with full V_n.
 
     What they are products of is large: `in_blocks` of rows it stays near the processor.
@@ -95,7 +87,7 @@ def joint_marginals(
         mean = jnp.einsum(f"{part.axes},jm->nrj", part.phi, jnp.asarray(q.mean)[0]) * jnp.sqrt(part.scale)
         means.append(mean.reshape(mean.shape[0], -1))
     mean = jnp.concatenate(means, axis=1)
-    mean = mean + prior_means(program.evaluator, program.groups, parameters, rows, mean.shape[0])
+    mean = mean + seen.prior(mean.shape[0])
     products = _in_blocks if in_blocks and _divides(seen) else _products
     covariance = products(seen, posterior) + unexplained(seen, mean)
     return Marginals(mean[None], jnp.diagonal(covariance, axis1=1, axis2=2)[None], covariance[None])
@@ -139,17 +131,11 @@ def _some_rows(view: GroupView, start: Array) -> GroupView:
     return replace(view, features=replace(view.features, phi=part.reshape(len(phi), -1, phi.shape[-1])))
 
 
-def marginals_of(
-    program: Program,
-    parameters: Mapping[str, Array],
-    rows: Rows,
-    seen: Sequence[GroupView],
-    posterior: Sequence[Whitened],
-) -> Marginals:
+def marginals_of(seen: Views, posterior: Sequence[Whitened]) -> Marginals:
     """Marginals under one Gaussian of all latents where the program is coupled, else under one of each group."""
-    if program.coupled:
-        return joint_marginals(program, parameters, rows, seen, posterior, in_blocks=True)
-    return whitened_marginals(program, parameters, rows, seen, posterior)
+    if seen.program.coupled:
+        return joint_marginals(seen, posterior, in_blocks=True)
+    return whitened_marginals(seen, posterior)
 
 
 def loadings_of(seen: Sequence[GroupView], posterior: Sequence[Whitened]) -> Float[Array, "rows columns R"]:

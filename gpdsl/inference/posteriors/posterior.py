@@ -327,8 +327,7 @@ class Posterior:
     def marginals_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Marginals:
         """Marginals of some rows."""
         q, inducing = numbers
-        seen = views(program, parameters, inducing, rows, False, self.jitter)
-        return marginals_of(program, parameters, rows, seen, q)
+        return marginals_of(views(program, parameters, inducing, rows, False, self.jitter), q)
 
     def left_open_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> Array:
         """`left_open` of some rows."""

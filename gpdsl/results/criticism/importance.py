@@ -154,7 +154,7 @@ def _densities(program: Program, dense: bool, jitter: float) -> Callable[..., Ar
 
         def one(values: list[Array], normals: Array) -> Array:
             known = [Whitened(each, jnp.zeros((*each.shape, 1), each.dtype)) for each in values]
-            q = whitened_marginals(program, parameters, rows, seen, known)
+            q = whitened_marginals(seen, known)
             at = q.mean[0] + jnp.sqrt(q.variance[0]) * normals
             return jnp.sum(log_density(program, Scope(parameters, rows, at[None, None]), (1, 1, row_count(rows))))
 
