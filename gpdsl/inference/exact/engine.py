@@ -254,18 +254,17 @@ class ExactSearch(ProfileSearch):
         problem, evidence, start = self.problem, self.bound, self.problem.parameters
         if not start:
             return super().run()
-        if problem.continued:
-            return _maximised(problem, evidence, start)
-        if problem.count < SAMPLED_FROM or problem.choice.grid:
+        if not problem.continued and (problem.count < SAMPLED_FROM or problem.choice.grid):
             begin = starts(problem, evidence)
-            found = rough_search(problem, evidence, begin if len(begin) > 1 else ())
-            return _maximised(problem, evidence, found.point)
-        some = some_rows(problem)
-        self.on_some = None if some is None else some.evidence
-        there = None if some is None else some.searched()
-        if there is not None and evidence(there.outcome.point)[0] >= evidence(start)[0]:
-            return _maximised(problem, there.conditioned(evidence), there.origin)
-        return _maximised(problem, evidence, start)
+            start = rough_search(problem, evidence, begin if len(begin) > 1 else ()).point
+        elif not problem.continued:
+            some = some_rows(problem)
+            self.on_some = None if some is None else some.evidence
+            there = None if some is None else some.searched()
+            if there is not None and evidence(there.outcome.point)[0] >= evidence(start)[0]:
+                evidence, start = there.conditioned(evidence), there.origin
+        search = maximise_off_saddles if problem.may_have_saddles else maximise
+        return search(evidence, start, **problem.asked).message
 
     def state(self) -> Result:
         """At the best parameters so far, those of some rows before those of all have any."""
@@ -291,11 +290,6 @@ def _ended(_: Problem, system: linear.System) -> Callable[..., tuple[list[linear
         return numbers, [linear.largest_variance(program, p, w.loadings, parameters, read) for p, w in pairs]
 
     return ended
-
-
-def _maximised(problem: Problem, evidence: Evidence, start: Learnt) -> str:
-    search = maximise_off_saddles if problem.may_have_saddles else maximise
-    return search(evidence, start, **problem.asked).message
 
 
 EXACT = searching(

@@ -193,12 +193,6 @@ BRIEFLY = 10000
 """Covariances up to which evaluations take less time, some milliseconds at most, than compiling them well."""
 
 
-def evidence_of(problem: Problem, system: System) -> Evaluated:
-    """The function to maximise, compiled for the backend in use."""
-    between = jax.default_backend() == "cpu" and system.grid is None
-    return _between_programs(problem, system) if between else one_program(problem, system)
-
-
 def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
     """H K H' and z of all sets of every part, and the constant."""
     found, constant = whitened(system, learnt, rows)
@@ -214,7 +208,10 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
 # --- on a CPU ---------------------------------------------------------------------------------------------------
 
 
-def _between_programs(problem: Problem, system: System) -> Evaluated:
+def evidence_of(problem: Problem, system: System) -> Evaluated:
+    """The function to maximise, compiled for the backend in use."""
+    if jax.default_backend() != "cpu" or system.grid is not None:
+        return one_program(problem, system)
     rows, start = problem.rows, problem.parameters
     sizes = [(len(part.rows), part.width) for part in system.parts]
     few = sum(sets * size**2 for sets, size in sizes) <= BRIEFLY
