@@ -14,9 +14,9 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import gpdsl
-from gpdsl.inference import driver
 from gpdsl.inference.bound import GroupView, Views, assemble
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.natural import sweep as sweeps
 from gpdsl.inference.natural.profiled import outer_point, split_point
 from gpdsl.inference.natural.sweep import covariances_at, ended, sweep
 from gpdsl.inference.natural.tied import Tied, backward, definite, forward, host_posterior, no_sites, transported
@@ -225,7 +225,7 @@ def test_the_end_of_a_search_is_another_fit_only_where_that_has_the_higher_bound
         point = {"parameters": {name: np.ones(1)}, "inducing": []}
         return SimpleNamespace(point=point, posterior=lambda: [name], state=lambda problem: {"bound": bound})
 
-    monkeypatch.setattr(driver, "_assessing", lambda problem: lambda state: (state["bound"], 0.1))
+    monkeypatch.setattr(sweeps, "assessor", lambda problem: lambda state: (state["bound"], 0.1))
     first = None if at_first is None else end("first", at_first)
     found = ended(cast(Any, SimpleNamespace(inducing=[])), first, end("last", at_last))
     assert list(found.parameters) == list(found.posterior) == [kept]

@@ -251,7 +251,8 @@ class ExactSearch(ProfileSearch):
 
     def run(self) -> str:
         """L-BFGS, from several places or from the end on some rows."""
-        problem, evidence, start = self.problem, self.bound, self.problem.parameters
+        problem, start = self.problem, self.problem.parameters
+        evidence: Evidence = self.bound
         if not start:
             return super().run()
         if not problem.continued and (problem.count < SAMPLED_FROM or problem.choice.grid):
