@@ -94,10 +94,15 @@ folder: Path | None = None
 """Where programs are kept, which nobody else can fill; None where they are not, or where JAX has been told."""
 
 
+QUIET = (0, 10, 2)
+"""The first JAX that does not warn, for each program of a CPU that it loads, of features it has made up itself."""
+
+
 def keep_compiled_programs() -> None:
     """Turn JAX's persistent cache on, once, where that is possible, safe and wanted. Never raises."""
     global folder
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+    unwanted = jax.__version_info__ < QUIET and VARIABLE not in os.environ
+    if unwanted or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     chosen = cache_folder()
     if chosen is None:

@@ -42,7 +42,7 @@ def odd(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
             return str(path), "it is a saved fit, not the text of a model; read it with `gpdsl predict`"
         case "absent":
             return str(path), "No such file or directory"
-    return "a\0b.gpm", "embedded null byte"
+    return "a\0b.gpm", "embedded null"
 
 
 def test_paths_that_are_no_models_say_why(odd: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:

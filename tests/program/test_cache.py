@@ -140,3 +140,21 @@ def test_what_there_is_is_looked_at_now_and_then(tmp_path: Path) -> None:
     assert not cache._due(tmp_path)
     os.utime(tmp_path / "looked", (1e9, 1e9))
     assert cache._due(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "named", "kept"), [((0, 10, 1), "", False), ((0, 10, 1), "f", True), ((0, 10, 2), "", True)]
+)
+def test_programs_that_jax_would_warn_of_are_kept_only_where_a_folder_is_named(
+    version: tuple[int, ...], named: str, kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    config = SimpleNamespace(jax_compilation_cache_dir=None, update=lambda name, _: told.append(name))
+    monkeypatch.setattr(cache, "jax", SimpleNamespace(__version_info__=version, config=config))
+    monkeypatch.setattr(cache, "folder", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    if named:
+        monkeypatch.setenv(cache.VARIABLE, str(tmp_path / named))
+    cache.keep_compiled_programs()
+    assert (cache.folder is not None) == ("jax_compilation_cache_dir" in told) == kept

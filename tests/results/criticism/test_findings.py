@@ -222,7 +222,8 @@ def test_a_look_that_fails_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.left[-1] == "dear" and found.failed == ("odd (one) (ValueError: no such row)",)
     assert "could not be looked at: odd (one) (ValueError: no such row)" in fit.summary()
     again = Inspection.of_plain(found.plain(), {})
-    assert (again.left, again.failed, again.findings) == (found.left, found.failed, found.findings)
+    assert (again.left, again.failed) == (found.left, found.failed)
+    assert list(map(repr, again.findings)) == list(map(repr, found.findings))  # no nan equals another
 
 
 LEARNT = "param s2 : positive\nparam m : real\nlatent f(x) ~ GP(0, s2 * RBF({}))\ny ~ Poisson(exp(f + m))"
