@@ -108,14 +108,8 @@ def add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", metavar="FILE", help="take the inputs from this data file instead of drawing them")
     options.add_columns(parser)
     options.add_sizes(parser)
-    parser.add_argument(
-        "--set",
-        metavar="PARAM=VALUE",
-        action="append",
-        default=[],
-        dest="settings",
-        help="value of a parameter; commas separate an array's (default: its initial value)",
-    )
+    what = "value of a parameter; commas separate an array's (default: its initial value)"
+    options.add_several(parser, "--set", "PARAM=VALUE", what, dest="settings")
     parser.add_argument("--draw-parameters", action="store_true", help="draw parameters that have priors from them")
 
 

@@ -36,26 +36,20 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_forward(parser)
 
 
+def add_several(parser: argparse.ArgumentParser, option: str, metavar: str, meaning: str, **more: Any) -> None:
+    """An option that may be given several times, whose values are a list."""
+    parser.add_argument(option, metavar=metavar, action="append", default=[], help=meaning, **more)
+
+
 def add_allow(parser: argparse.ArgumentParser) -> None:
     """`--allow`: folders outside that of the model."""
-    parser.add_argument(
-        "--allow",
-        metavar="FOLDER",
-        action="append",
-        default=[],
-        help="a folder outside that of the model, with files it uses",
-    )
+    add_several(parser, "--allow", "FOLDER", "a folder outside that of the model, with files it uses")
 
 
 def add_forward(parser: argparse.ArgumentParser) -> None:
     """`--forward`: Python to run before, because the user names it."""
-    parser.add_argument(
-        "--forward",
-        metavar="FILE.py",
-        action="append",
-        default=[],
-        help="Python file or module that registers forward models or distributions; it is executed",
-    )
+    what = "Python file or module that registers forward models or distributions; it is executed"
+    add_several(parser, "--forward", "FILE.py", what)
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -66,32 +60,16 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
     """The names of the columns of a data file."""
-    parser.add_argument(
-        "--column",
-        metavar="NAME=COLUMN",
-        action="append",
-        default=[],
-        help='data column of an input or output; several, separated by commas, for a vector ("A,1",B: in double quotes '
-        "where a name has a comma)",
-    )
+    what = "data column of an input or output; several, separated by commas, for a vector"
+    add_several(parser, "--column", "NAME=COLUMN", f'{what} ("A,1",B: in double quotes where a name has a comma)')
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """The choices of inference: `--set`, `--fix`, `--init`."""
-    parser.add_argument(
-        "--set",
-        metavar="OPTION=VALUE",
-        action="append",
-        default=[],
-        dest="settings",
-        help='a choice of inference: one of the options below; "inducing f=20" for one latent',
-    )
-    parser.add_argument(
-        "--fix", metavar="PARAM", action="append", default=[], help="keep a parameter at its initial value"
-    )
-    parser.add_argument(
-        "--init", metavar="PARAM=VALUE", action="append", default=[], help="initial value; commas separate an array's"
-    )
+    what = 'a choice of inference: one of the options below; "inducing f=20" for one latent'
+    add_several(parser, "--set", "OPTION=VALUE", what, dest="settings")
+    add_several(parser, "--fix", "PARAM", "keep a parameter at its initial value")
+    add_several(parser, "--init", "PARAM=VALUE", "initial value; commas separate an array's")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = options_text()
 
@@ -191,13 +169,7 @@ def numbers_of(option: str, name: str, text: str) -> float | list[float]:
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     """`--size`: dimensions of what is simulated."""
-    parser.add_argument(
-        "--size",
-        metavar="D=3",
-        action="append",
-        default=[],
-        help="size of a dimension the model leaves open (default 2)",
-    )
+    add_several(parser, "--size", "D=3", "size of a dimension the model leaves open (default 2)")
 
 
 def sizes_of(arguments: argparse.Namespace) -> dict[str, int]:
@@ -245,15 +217,8 @@ FORM = "expected NAME or NAME=MEAN,SD, NAME an input or output of the model"
 
 def add_standardise(parser: argparse.ArgumentParser) -> None:
     """`--standardise`, alone for all that can be, or with a name, and more than once."""
-    parser.add_argument(
-        "--standardise",
-        metavar="NAME[=MEAN,SD]",
-        nargs="?",
-        const="",
-        action="append",
-        default=[],
-        help="fit this input or output less its mean and over its standard deviation; without a name, all that can be",
-    )
+    what = "fit this input or output less its mean and over its standard deviation; without a name, all that can be"
+    add_several(parser, "--standardise", "NAME[=MEAN,SD]", what, nargs="?", const="")
 
 
 def standardise_of(arguments: argparse.Namespace) -> Any:

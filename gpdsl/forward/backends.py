@@ -162,31 +162,23 @@ def backend_of(name: str, executor: object, workers: int | None) -> jobs.Backend
     count = workers or os.cpu_count() or 1
     match executor:
         case None:
-            return _threads(workers) if workers and workers > 1 else Here()
+            return Threads(workers) if workers and workers > 1 else Here()
         case str("threads"):
-            return _threads(count)
+            return Threads(count)
         case str("processes"):
             return Processes(count)
         case str("dask"):
-            return _dask(name, None, count)
+            return DaskCluster(name, None, count)
         case str() if "://" in executor:
-            return _dask(name, executor, workers)
+            return DaskCluster(name, executor, workers)
         case str() | bytes() | dict():
             raise ForwardModelError(UnknownExecutor(name, repr(executor)))
     if isinstance(executor, jobs.Backend):
         return executor
     if hasattr(executor, "scheduler_info") and hasattr(executor, "submit"):
-        return _dask(name, executor, workers)
+        return DaskCluster(name, executor, workers)
     if isinstance(executor, concurrent.futures.Executor):
         return Futures(executor, count)
     if callable(getattr(executor, "map", None)):
         return Mapped(executor, count)
     raise ForwardModelError(UnknownExecutor(name, f"a value of type {type(executor).__name__}"))
-
-
-def _threads(workers: int) -> jobs.Backend:
-    return Threads(workers)
-
-
-def _dask(name: str, client: object, workers: int | None) -> jobs.Backend:
-    return DaskCluster(name, client, workers)

@@ -6,9 +6,10 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol
+
+from gpdsl.language.vocabulary import Record
 
 MOST_COMPONENTS = 100
 """Of a mixture."""
@@ -33,8 +34,7 @@ class Takes(Protocol):
         """The value as the fit keeps it, or None where the option cannot have it."""
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(Record):
     """One of some words."""
 
     words: tuple[str, ...]
@@ -51,8 +51,7 @@ class Words:
         return value if isinstance(value, str) and value in self.words else None
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(Record):
     """One of the words of a table, which may grow."""
 
     table: Mapping[str, str]
@@ -73,7 +72,6 @@ class Keys:
         return Words(self.words).read(value)
 
 
-@dataclass(frozen=True)
 class Families(Words):
     """A posterior family; K stands for a number of components."""
 
@@ -87,7 +85,6 @@ class Families(Words):
         return text if whole and int(components) <= MOST_COMPONENTS else None
 
 
-@dataclass(frozen=True)
 class Encoding(Words):
     """`auto`, `free`, or a network with so many units in each layer."""
 
@@ -108,8 +105,7 @@ class Encoding(Words):
         return f"network({', '.join(units)})" if fits else None
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(Record):
     """A whole number."""
 
     least: int
@@ -128,8 +124,7 @@ class Whole:
         return int(number) if self.most is None or number <= self.most else None
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(Record):
     """A number between bounds, themselves left out unless `closed`."""
 
     expected: str
@@ -148,8 +143,7 @@ class Number:
         return float(number) if above and below else None
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(Record):
     """Yes or no."""
 
     expected: ClassVar[str] = "true or false"
@@ -160,8 +154,7 @@ class Truth:
         return value if isinstance(value, bool) else None
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Record):
     """The name of a kind of devices; JAX knows which there are."""
 
     expected: ClassVar[str] = "the name of a kind of devices, such as cpu or gpu"
@@ -172,8 +165,7 @@ class Device:
         return value if isinstance(value, str) and value.isidentifier() else None
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(Record):
     """Names of parameters: one, several, or several in one text with commas between them."""
 
     expected: ClassVar[str] = "names of parameters; their values are given by init={...}"
@@ -188,8 +180,7 @@ class Names:
         return found if all(isinstance(name, str) for name in found) else None
 
 
-@dataclass(frozen=True)
-class Quantities:
+class Quantities(Record):
     """Inputs and outputs: all that can be, none, or some by name."""
 
     expected: ClassVar[str] = "true, false, or names of inputs and outputs"
@@ -200,8 +191,7 @@ class Quantities:
         return value if isinstance(value, bool) else Names().read(value)
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(Record):
     """Values of parameters by name; whether a parameter can have its value, the program says."""
 
     expected: ClassVar[str] = (

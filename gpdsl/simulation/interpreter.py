@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, expit, gammaln, logit, ndtr, ndtri
+from scipy.special import logit
 
 from gpdsl.data.errors import DataError
 from gpdsl.language import model as m
 from gpdsl.simulation.errors import TooLarge
+from gpdsl.symbolic import functions
 from gpdsl.symbolic.conditions import case_of, decisive
+from gpdsl.symbolic.numeric import TABLE
 from gpdsl.symbolic.translate import axis_key
 
 # The language's operators, functions and reductions on NumPy arrays, by the name the checked tree has for them.
@@ -23,7 +25,10 @@ from gpdsl.symbolic.translate import axis_key
 Value = Any
 """A number, or an array that broadcasts against the rows, [..., rows]."""
 
+_PRIMITIVES = {word: each for word, each in functions.ELEMENTARY.items() if isinstance(each, type) and each in TABLE}
+
 ELEMENTARY: Mapping[str, Callable[..., Value]] = {
+    **{word: TABLE[each] for word, each in _PRIMITIVES.items()},
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
@@ -31,45 +36,14 @@ ELEMENTARY: Mapping[str, Callable[..., Value]] = {
     "^": np.float_power,
     "pow": np.float_power,
     "neg": np.negative,
-    "exp": np.exp,
-    "log": np.log,
     "sqrt": np.sqrt,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "atanh": np.arctanh,
     "log2": np.log2,
     "log10": np.log10,
-    "floor": np.floor,
-    "abs": np.abs,
-    "sigmoid": expit,
     "logit": logit,
-    "probit": ndtri,
-    "softplus": lambda a: np.logaddexp(0.0, a),
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "erf": erf,
-    "lgamma": gammaln,
-    "Phi": ndtr,
-    "min": np.minimum,
-    "max": np.maximum,
-    "if": np.where,
-    "<": np.less,
-    "<=": np.less_equal,
     ">": np.greater,
     ">=": np.greater_equal,
-    "==": np.equal,
     "!=": np.not_equal,
-    "and": np.logical_and,
     "or": np.logical_or,
-    "not": np.logical_not,
 }
 
 

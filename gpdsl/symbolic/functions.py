@@ -187,27 +187,20 @@ def _power(base: sp.Expr, exponent: sp.Expr) -> sp.Expr:
     return base**exponent
 
 
+_OF_SYMPY = (
+    *("exp", "log", "sqrt", "erf"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "atanh"),
+)
+"""Functions that SymPy calls as the language does."""
+
 ELEMENTARY: Mapping[str, Callable[..., sp.Expr]] = {
+    **{name: getattr(sp, name) for name in _OF_SYMPY},
     "+": sp.Add,
     "-": lambda a, b: a - b,
     "*": sp.Mul,
     "/": lambda a, b: a / b,
     "^": _power,
     "neg": lambda a: -a,
-    "exp": sp.exp,
-    "log": sp.log,
-    "sqrt": sp.sqrt,
-    "sin": sp.sin,
-    "cos": sp.cos,
-    "tan": sp.tan,
-    "asin": sp.asin,
-    "acos": sp.acos,
-    "atan": sp.atan,
-    "sinh": sp.sinh,
-    "cosh": sp.cosh,
-    "tanh": sp.tanh,
-    "asinh": sp.asinh,
-    "atanh": sp.atanh,
     "log2": lambda a: sp.log(a) / sp.log(2),
     "log10": lambda a: sp.log(a) / sp.log(10),
     "floor": floor,
@@ -218,7 +211,6 @@ ELEMENTARY: Mapping[str, Callable[..., sp.Expr]] = {
     "softplus": softplus,
     "log1p": log1p,
     "expm1": expm1,
-    "erf": sp.erf,
     "lgamma": lgamma,
     "Phi": ndtr,
     "min": minimum,

@@ -170,12 +170,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         positions = ()
     elif call.log_density is not None or observation.transform is not None:
         y = translator.output(observation.outputs[0], positions)
-        warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
-        if call.log_density is not None:
-            log_density = _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
-        else:
-            law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
-            log_density = _law_density(law, y, warp)
+        warp, law, log_density = _of_number(translator, observation, y, env)
     else:
         law, log_density = _density(translator, observation, positions, env)
     # Predictions integrate the density of a formula, or of a registered law that does not give all they ask for; a
@@ -245,16 +240,25 @@ def _written_density(translator: Translator, observation: m.Observation, env: En
     return translator.bounded(translator.scalar(call.log_density, env), f"the density `{call.name}`", call.span)
 
 
+def _of_number(
+    translator: Translator, observation: m.Observation, y: sp.Expr, env: Environment
+) -> tuple[Warp | None, Law | None, sp.Expr]:
+    """The warp, the law and the log density of an observed number `y`, by a `density` of the file or by a law."""
+    call, transformed = observation.distribution, observation.transform is not None
+    warp = warp_of(translator, observation, y, env) if transformed else None
+    if call.log_density is not None:
+        return warp, None, _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
+    law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
+    return warp, law, _law_density(law, y, warp)
+
+
 def density_formula(translator: Translator, observation: m.Observation, env: Environment) -> Formula:
     """The log density of one element of an observed number, which is not censored."""
     positions = tuple(translator.position(subscript, env) for subscript in observation.subscripts)
-    y, call = translator.output(observation.outputs[0], positions), observation.distribution
-    warp = warp_of(translator, observation, y, env) if observation.transform is not None else None
-    if call.log_density is not None:
-        log_density = _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
-    else:
-        law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
-        log_density = _law_density(law.components[0] if law.name == "Censored" else law, y, warp)
+    y = translator.output(observation.outputs[0], positions)
+    warp, law, log_density = _of_number(translator, observation, y, env)
+    if law is not None and law.name == "Censored":
+        log_density = _law_density(law.components[0], y, warp)
     return Formula(y, stable(log_density), translator.declarations.outputs[observation.outputs[0]].kind)
 
 

@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import declared_axes
 from gpdsl.language.checker.build import fact_of, match_arguments, remember
+from gpdsl.language.checker.layers import followed
 from gpdsl.language.checker.scope import NOTHING, Fact, Left, Passed, Place, Scope, describe_axes
 from gpdsl.language.errors.axes import PassedAxes
 from gpdsl.language.errors.calls import MissingArgument, UnknownType
@@ -88,28 +89,14 @@ def _check_arguments(scope: Scope, statement: Statement) -> None:
 def _in_order(scope: Scope, statements: Mapping[str, syntax.FunctionStatement]) -> list[str]:
     """Names such that each calls only earlier ones. Calls that lead back are reported, and their functions lost."""
     order: list[str] = []
-    state: dict[str, str] = {}
-    for first in statements:
-        if first in state:
+    calls = {name: [(call.function.text, call) for call in _calls(statements, name)] for name in statements}
+    for name, call, cycle in followed(calls):
+        if call is None:
+            order.append(name)
             continue
-        path: list[tuple[str, Iterator[syntax.Call]]] = [(first, _calls(statements, first))]
-        state[first] = "open"
-        while path:
-            name, calls = path[-1]
-            call = next(calls, None)
-            if call is None:
-                state[name] = "done"
-                order.append(name)
-                path.pop()
-            elif state.get(call.function.text) == "open":
-                names = [each for each, _ in path]
-                cycle = names[names.index(call.function.text) :]
-                shown = " → ".join(f"`{each}`" for each in (*cycle[:8], cycle[0]))
-                scope.problems.add(CallsItself(call.span, call.function.text, shown))
-                scope.lost.update(cycle)
-            elif call.function.text not in state:
-                state[call.function.text] = "open"
-                path.append((call.function.text, _calls(statements, call.function.text)))
+        shown = " → ".join(f"`{each}`" for each in (*cycle[:8], name))
+        scope.problems.add(CallsItself(call.span, name, shown))
+        scope.lost.update(cycle)
     return [name for name in order if name not in scope.lost]
 
 

@@ -1,10 +1,11 @@
-"""The order of latents that are functions of other latents: a deep Gaussian process has layers, and no cycle."""
+"""What depends on what, and the order of latents over latents: a deep Gaussian process has layers, and no cycle."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.scope import Scope
@@ -15,15 +16,47 @@ from gpdsl.language.vocabulary import MAX_AXIS, MAX_LAYERS
 
 _SHOWN = 5
 
+Edge = TypeVar("Edge")
+
+
+def followed(edges: Mapping[str, Sequence[tuple[str, Edge]]]) -> Iterator[tuple[str, Edge | None, list[str]]]:
+    """Depth first along edges, each with its end: a name with no cycle once all that it leads to has been told.
+
+    An edge that leads back comes with its end, and the names of the cycle from there on. Without recursion: a file may
+    stack thousands.
+    """
+    entered: dict[str, bool] = {}  # True while what a name leads to is being followed
+    for start in edges:
+        path = [] if start in entered else [(start, iter(edges[start]))]
+        entered.setdefault(start, True)
+        while path:
+            name, rest = path[-1]
+            end, edge = next(rest, (None, None))
+            if end is None:
+                path.pop()
+                entered[name] = False
+                yield name, None, []
+            elif end not in entered:
+                entered[end] = True
+                path.append((end, iter(edges.get(end, ()))))
+            elif entered[end]:
+                names = [each for each, _ in path]
+                yield end, edge, names[names.index(end) :]
+
 
 def in_layers(scope: Scope, statements: Sequence[syntax.LatentStatement]) -> list[syntax.LatentStatement]:
     """Latents after those they are functions of. Every cycle is reported once, and its latents are left out."""
     by_name = {each.declared.name.text: each for each in statements}
     inside = {name: [a.text for a in each.arguments if a.text in by_name] for name, each in by_name.items()}
     ordered: list[str] = []
-    entered: dict[str, bool] = {}  # True while a latent's own arguments are being followed
-    for start in by_name:
-        _follow(scope, by_name, inside, start, entered, ordered)
+    for name, _, cycle in followed({name: [(each, None) for each in own] for name, own in inside.items()}):
+        if cycle and name not in scope.lost:
+            _report(scope, by_name, cycle)
+        # A latent over one that cannot be checked cannot be checked either.
+        if not cycle and any(each in scope.lost for each in inside[name]):
+            scope.lost.add(name)
+        if not cycle and name not in scope.lost:
+            ordered.append(name)
     # Without those stacked too high; what follows layer by layer may then do so by recursion.
     depth: dict[str, int] = {}
     for name in ordered:
@@ -33,38 +66,6 @@ def in_layers(scope: Scope, statements: Sequence[syntax.LatentStatement]) -> lis
         if depth[name] > MAX_LAYERS:
             scope.lost.add(name)
     return [by_name[name] for name in ordered if name not in scope.lost]
-
-
-def _follow(
-    scope: Scope,
-    by_name: Mapping[str, syntax.LatentStatement],
-    inside: Mapping[str, list[str]],
-    start: str,
-    entered: dict[str, bool],
-    ordered: list[str],
-) -> None:
-    """Depth first from one latent, without recursion: a file may stack thousands of layers."""
-    if start in entered:
-        return
-    entered[start] = True
-    path, pending = [start], [iter(inside[start])]
-    while path:
-        following = next(pending[-1], None)
-        if following is None:
-            pending.pop()
-            name = path.pop()
-            entered[name] = False
-            # A latent over one that cannot be checked cannot be checked either.
-            if any(each in scope.lost for each in inside[name]):
-                scope.lost.add(name)
-            if name not in scope.lost:
-                ordered.append(name)
-        elif following not in entered:
-            entered[following] = True
-            path.append(following)
-            pending.append(iter(inside[following]))
-        elif entered[following] and following not in scope.lost:
-            _report(scope, by_name, path[path.index(following) :])
 
 
 def _report(scope: Scope, by_name: Mapping[str, syntax.LatentStatement], cycle: list[str]) -> None:

@@ -12,6 +12,7 @@ from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.expressions import check_all
 from gpdsl.language.checker.functions import external_arguments, same_dimensions
+from gpdsl.language.checker.layers import followed
 from gpdsl.language.checker.left import Observed, check_image, check_left, density_call
 from gpdsl.language.checker.lets import meet, missing_element, steps, values
 from gpdsl.language.checker.scope import Left, Place, Scope, describe_axes
@@ -117,22 +118,11 @@ def _check_own(scope: Scope, name: str, seen: Sequence[m.Observation]) -> None:
 
 
 def _check_cycles(scope: Scope, edges: dict[str, dict[str, Span]]) -> None:
-    done: set[str] = set()
-    for first in edges:
-        path, waiting = [first], [iter(edges[first])]
-        while path and first not in done:
-            following = next(waiting[-1], None)
-            if following is None:
-                done.add(path.pop())
-                waiting.pop()
-            elif following in path:
-                cycle = path[path.index(following) :]
-                shown = " → ".join(f"`{each}`" for each in (*cycle, following))
-                scope.problems.add(OutputCycle(edges[path[-1]][following], following, shown))
-                return
-            elif following not in done:
-                path.append(following)
-                waiting.append(iter(edges.get(following, {})))
+    for name, span, cycle in followed({each: [*to.items()] for each, to in edges.items()}):
+        if span is not None:
+            shown = " → ".join(f"`{each}`" for each in (*cycle, name))
+            scope.problems.add(OutputCycle(span, name, shown))
+            return
 
 
 READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})

@@ -74,40 +74,26 @@ def _sigmoid(a: float) -> float:
     return 1 / (1 + math.exp(-a)) if a >= 0 else math.exp(a) / (1 + math.exp(a))
 
 
+_OF_PYTHON = (
+    *("exp", "log", "sqrt", "log2", "log10", "log1p", "expm1", "floor", "erf", "lgamma"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "atanh"),
+)
+"""Functions that Python calls as the language does."""
+
 _OPERATIONS: Mapping[str, Callable[..., float]] = MappingProxyType(
     {
+        **{name: getattr(math, name) for name in _OF_PYTHON},
         "+": lambda a, b: a + b,
         "-": lambda a, b: a - b,
         "*": lambda a, b: a * b,
         "/": lambda a, b: a / b,
         "^": lambda a, b: float(a) ** float(b),
         "neg": lambda a: -a,
-        "exp": math.exp,
-        "log": math.log,
-        "sqrt": math.sqrt,
-        "sin": math.sin,
-        "cos": math.cos,
-        "tan": math.tan,
-        "asin": math.asin,
-        "acos": math.acos,
-        "atan": math.atan,
-        "sinh": math.sinh,
-        "cosh": math.cosh,
-        "tanh": math.tanh,
-        "asinh": math.asinh,
-        "atanh": math.atanh,
-        "log2": math.log2,
-        "log10": math.log10,
-        "floor": math.floor,
         "logit": lambda a: math.log(a) - math.log1p(-a),
         "probit": NormalDist().inv_cdf,
         "abs": abs,
         "sigmoid": _sigmoid,
         "softplus": _softplus,
-        "log1p": math.log1p,
-        "expm1": math.expm1,
-        "erf": math.erf,
-        "lgamma": math.lgamma,
         "if": lambda condition, a, b: a if condition else b,
         "<": operator.lt,
         "<=": operator.le,
