@@ -18,8 +18,7 @@ from gpdsl.language import model as m
 from gpdsl.language.model import interval
 from gpdsl.program.kept import identity
 from gpdsl.symbolic.density_mass import log_mass
-from gpdsl.symbolic.laws import Law, dirichlet, lkj, log_density
-from gpdsl.symbolic.likelihoods import law_of
+from gpdsl.symbolic.laws import Law, dirichlet, law_of, lkj, log_density
 from gpdsl.symbolic.translate import Ref, Translator, axis_key
 
 # Bijections between unconstrained numbers and the domains of parameters.

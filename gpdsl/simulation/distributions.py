@@ -18,8 +18,7 @@ from gpdsl.program.cache import precision
 from gpdsl.results import conditional
 from gpdsl.simulation.errors import ImpossibleArgument, NotPositiveDefinite, NoValue
 from gpdsl.simulation.interpreter import Environment, Interpreter
-from gpdsl.symbolic.laws import Law, log_probabilities
-from gpdsl.symbolic.likelihoods import LISTED
+from gpdsl.symbolic.laws import LISTED, Law, log_probabilities
 from gpdsl.symbolic.translate import axis_key
 
 if TYPE_CHECKING:

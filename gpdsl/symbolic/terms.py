@@ -17,8 +17,7 @@ from gpdsl.symbolic.conditions import HOLDS
 from gpdsl.symbolic.errors import NoDerivative, NotReal, TooLarge
 from gpdsl.symbolic.expectations import Term, combined, correlated, has_external, latents_in, split_terms
 from gpdsl.symbolic.gaussian import pull_exponentials
-from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.likelihoods import check_cutpoints, joint_density, law_of
+from gpdsl.symbolic.laws import Law, check_cutpoints, joint_density, law_of
 from gpdsl.symbolic.stable import stable
 from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
 

@@ -19,7 +19,7 @@ from gpdsl.language.model import Axis
 from gpdsl.language.options import check_option
 from gpdsl.language.vocabulary import closest
 from gpdsl.results.criticism import left_out
-from gpdsl.results.criticism.refits import Callback, made_of, naming, options_anew, refitted
+from gpdsl.results.criticism.reference import Callback, made_of, naming, options_anew, refitted
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
