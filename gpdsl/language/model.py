@@ -314,6 +314,11 @@ def interval_of(kind: str) -> tuple[float, float]:
     return 0.0 if kind in {"positive", "unit"} else -math.inf, 1.0 if kind == "unit" else math.inf
 
 
+def flat(values: float | tuple) -> list[float]:
+    """All numbers of nested tuples."""
+    return [each for inside in values for each in flat(inside)] if isinstance(values, tuple) else [float(values)]
+
+
 def interval(param: Param) -> tuple[float, float]:
     """Between which numbers an element of a parameter lies."""
     low, high = interval_of(param.constraint)

@@ -6,14 +6,14 @@ are those of either: the covariance of outputs that differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpdsl.language import model as m, syntax
 from gpdsl.language.checker.axes import alike, carrier, contains
 from gpdsl.language.checker.build import match_arguments, remember
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.functions import texts_of
+from gpdsl.language.checker.functions import nodes, texts_of
 from gpdsl.language.checker.groups import all_elements
 from gpdsl.language.checker.kernel_calls import ON, Domain, argument_axes, column_axis, fit_argument, own_axes, selected
 from gpdsl.language.checker.scope import Fact, Left, Place, Scope, describe_axes
@@ -134,7 +134,7 @@ def _arrays(scope: Scope, statement: syntax.KernelStatement) -> dict[str, tuple[
     parameters, levels = texts_of(statement.parameters), texts_of(statement.levels)
     found: dict[str, list[m.Axis]] = {}
     by_index: set[str] = set()
-    for part in _walk(statement.value):
+    for part in nodes(statement.value):
         name = part.identifier.text if isinstance(part, syntax.Name) else ""
         if name not in parameters or not isinstance(part, syntax.Name) or part.subscripts is None:
             continue
@@ -275,38 +275,19 @@ def _body(
 
 def _over_columns(formula: syntax.Formula, points: frozenset[str]) -> bool:
     """Whether a formula takes elements of its points, or sums and the like over their columns."""
-    for part in _walk(formula):
+    for part in nodes(formula):
         match part:
             case syntax.Name(identifier=word, subscripts=subscripts) if subscripts is not None and word.text in points:
                 return True
             case syntax.Call(function=word, arguments=inside) if word.text in _OVER_COLUMNS:
                 own = inside[0].value if len(inside) == 1 or word.text == "dot" else None
-                if own is not None and any(_is_point(each, points) for each in _walk(own)):
+                if own is not None and any(_is_point(each, points) for each in nodes(own)):
                     return True
             case syntax.Binary(operator="@", left=left):
-                if any(_is_point(each, points) for each in _walk(left)):
+                if any(_is_point(each, points) for each in nodes(left)):
                     return True
     return False
 
 
-def _is_point(formula: syntax.Formula, points: frozenset[str]) -> bool:
+def _is_point(formula: syntax.Node, points: frozenset[str]) -> bool:
     return isinstance(formula, syntax.Name) and formula.identifier.text in points
-
-
-def _walk(formula: object) -> Iterator[syntax.Formula]:
-    """A formula and everything inside it."""
-    stack = [formula]
-    while stack:
-        node = stack.pop()
-        yield node  # type: ignore[misc]
-        match node:
-            case syntax.Call(arguments=arguments):
-                stack += [each.value for each in arguments]
-            case syntax.Binary(left=left, right=right) | syntax.Comparison(left=left, right=right):
-                stack += [left, right]
-            case syntax.Negation(operand=operand):
-                stack.append(operand)
-            case syntax.Logical(operands=operands):
-                stack += list(operands)
-            case syntax.Conditional(condition=condition, then=then, otherwise=otherwise):
-                stack += [condition, then, otherwise]

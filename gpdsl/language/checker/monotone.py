@@ -98,15 +98,11 @@ def _read(tables: Tables, name: str) -> Course:
         # A parameter lies strictly inside its bounds.
         return Course(low, high, sign=1 if low >= 0 else -1 if high <= 0 else 0)
     if name in tables.consts:
-        values = list(_flat(tables.consts[name].values))
+        values = m.flat(tables.consts[name].values)
         return Course(min(values), max(values))
     if name in tables.inputs and tables.inputs[name].kind == "positive":
         return Course(0.0, INFINITE, sign=1)
     return Course()
-
-
-def _flat(values: float | tuple) -> list[float]:
-    return [each for value in values for each in _flat(value)] if isinstance(values, tuple) else [float(values)]
 
 
 def _together(a: Course, b: Course) -> int | None:

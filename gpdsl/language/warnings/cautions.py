@@ -155,11 +155,6 @@ def value_of(declarations: m.Declarations, expression: m.Expression) -> float | 
     return None
 
 
-def flat(values: float | tuple) -> list[float]:
-    """All numbers of nested tuples."""
-    return [each for inside in values for each in flat(inside)] if isinstance(values, tuple) else [values]
-
-
 TAIL = 0.0005
 OUTSIDE = 0.01
 
@@ -182,7 +177,7 @@ def doubtful_priors(declarations: m.Declarations) -> Iterator[Mistake]:
             yield PriorOutside(param.prior.span, param.name, words, percent, remedy)
             continue
         ends = [float(prior.ppf(q)) for q in (TAIL, 1 - TAIL)]
-        far = [value for value in flat(param.initial) if not ends[0] <= value <= ends[1]]
+        far = [value for value in m.flat(param.initial) if not ends[0] <= value <= ends[1]]
         if far:
             shown = [f"{each:.3g}" for each in ends]
             near = f"{shown[0]}` or above" if far[0] < ends[0] else f"{shown[1]}` or below"
@@ -265,6 +260,6 @@ def unbounded_priors(declarations: m.Declarations) -> Iterator[Mistake]:
 def _below_one(declarations: m.Declarations, prior: m.DistributionCall, name: str) -> bool:
     argument = prior.arguments[name]
     if isinstance(argument, m.Read) and argument.name in declarations.consts:
-        return min(flat(declarations.consts[argument.name].values)) < 1
+        return min(m.flat(declarations.consts[argument.name].values)) < 1
     value = value_of(declarations, argument)
     return value is not None and value < 1

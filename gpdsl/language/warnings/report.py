@@ -56,7 +56,7 @@ def _rounded(value: float) -> str:
 def _initial(declarations: m.Declarations, expression: m.Expression) -> list[float]:
     if isinstance(expression, m.Read) and expression.name in declarations.params:
         if all(isinstance(each, m.Whole) for each in expression.subscripts):
-            return cautions.flat(declarations.params[expression.name].initial)
+            return m.flat(declarations.params[expression.name].initial)
         return []
     value = cautions.value_of(declarations, expression)
     return [] if value is None else [value]
