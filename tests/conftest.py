@@ -89,11 +89,14 @@ SLOW_CASES = Path(__file__).with_name("slow_cases.txt")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them, but where they are to be chosen anew."""
+    """Mark them, but where they are to be chosen anew. A warning is an error in quick ones: slow ones call peers."""
     slow = set() if os.environ.get(ANEW) else set(SLOW_CASES.read_text().splitlines())
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.filterwarnings("default::gpdsl.GpdslWarning"), append=False)
+            item.add_marker(pytest.mark.filterwarnings("error"), append=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
