@@ -142,7 +142,8 @@ def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndar
     given = as_arrays((dict(fit.parameters), list(fit.inducing), white), fit.options.dtype)
     own = np.random.default_rng(1).standard_normal((len(white[0]), data.rows, program.latents))
     arguments = *given, as_arrays(own, fit.options.dtype), rows
-    dense, jitter = fit.choice.dense, fit.jitter
+    dense = fit.choice.dense and min(map(len, fit.inducing)) >= data.rows  # not where fewer points determine all rows
+    jitter = fit.jitter
     make = partial(_densities, dense=dense, jitter=jitter)
     compute = of_model(program, make, "densities of draws", dense, jitter, shapes_of(arguments))
     return np.asarray(compute(*arguments), float)

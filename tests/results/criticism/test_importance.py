@@ -51,13 +51,15 @@ def test_values_are_placed_in_what_all_others_say_of_them() -> None:
     assert named(fit, "calibration").number == pytest.approx(p, rel=1e-4)
 
 
-@pytest.mark.parametrize(("count", "two_modes"), [(30.0, True), (0.0, False)])
-def test_the_gap_of_the_bound_is_that_of_quadrature(count: float, two_modes: bool) -> None:
-    """Of one row whose square a count tells: with two modes the gap is ln 2 and what each mode lacks."""
-    fit = gpdsl.compile(COUNT).fit({"x": np.zeros(1), "n": np.array([count])}, diagnose="full", tolerance=1e-10)
+@pytest.mark.parametrize(("count", "two_modes", "rows"), [(30.0, True, 1), (0.0, False, 1), (30.0, True, 3)])
+def test_the_gap_of_the_bound_is_that_of_quadrature(count: float, two_modes: bool, rows: int) -> None:
+    """Of rows whose square a count tells, which one point determines: with two modes the gap is ln 2 and what each
+    mode lacks."""
+    data = {"x": 1e-5 * np.arange(rows), "n": np.full(rows, count)}
+    fit = gpdsl.compile(COUNT).fit(data, diagnose="full", tolerance=1e-10)
 
     def joint(f: float) -> float:
-        return float(stats.poisson.pmf(count, f**2 + 0.01) * stats.norm.pdf(f))
+        return float(stats.poisson.pmf(count, f**2 + 0.01) ** rows * stats.norm.pdf(f))
 
     half = integrate.quad(joint, 0, 12)[0]  # draws of q see the mode that it is at
     evidence = np.log(half if two_modes else 2 * half)
