@@ -18,7 +18,7 @@ from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, ProfileSearch, searching
 from gpdsl.inference.exact.parts import SMALL, Part, batched, falls_apart, together
 from gpdsl.inference.exact.posterior import Regression
-from gpdsl.inference.exact.system import Whitened, functionals, signal_covariance
+from gpdsl.inference.exact.system import Prior, Whitened, functionals, prior_at
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.plan.options import Options, decide
 from gpdsl.inference.posteriors.family import Full
@@ -162,14 +162,12 @@ class Levels:
         self, learnt: Learnt, rows: Rows, sites: RowSites
     ) -> tuple[Float[Array, "rows basis"], Float[Array, "rows basis basis"], Float[Array, ""]]:
         """Means and covariances of every first row under q, and the KL divergence."""
-        program = self.program
-        parameters, read = program.parameters.constrain(learnt), functionals(program, rows)
-        prior = self._prior(learnt, rows)
+        known, prior = prior_at(self.program, learnt, rows), self._prior(learnt, rows)
         away = sites.linear - jnp.einsum("nab,nb->na", sites.precision, prior)
         mean, total = prior, jnp.zeros(())
         among = jnp.broadcast_to(jnp.eye(prior.shape[1]), (*prior.shape, prior.shape[1]))
         for own in self.sets:
-            signal = self._covariance(own, parameters, read, prior.dtype)
+            signal = _covariance(known, own, prior.dtype)
             roots = own.blocks(own.root(sites.precision))
             loaded = jnp.swapaxes(roots, 1, 2) @ signal
             factor = jnp.linalg.cholesky(jnp.eye(own.part.width) + loaded @ roots)
@@ -247,12 +245,12 @@ class Levels:
         means = prior_means(program.evaluator, program.groups, parameters, rows, count)
         return means[:, basis_columns(program)]
 
-    def _covariance(self, own: Sets, parameters: Learnt, read: Sequence[Any], dtype: Any) -> Array:
-        """K of a part: what unit loadings see."""
-        count = len(own.columns)
-        shape = len(own.part.rows), count, count, own.part.rows.shape[1]
-        unit = jnp.broadcast_to(jnp.eye(count, dtype=dtype)[None, :, :, None], shape)
-        return signal_covariance(self.program, own.part, unit, parameters, read)
+
+def _covariance(prior: Prior, own: Sets, dtype: Any) -> Array:
+    """K of a part: what unit loadings see."""
+    count = len(own.columns)
+    shape = len(own.part.rows), count, count, own.part.rows.shape[1]
+    return prior.signal(own.part, jnp.broadcast_to(jnp.eye(count, dtype=dtype)[None, :, :, None], shape))
 
 
 def _at(values: Array, *places: np.ndarray) -> Array:

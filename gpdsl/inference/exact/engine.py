@@ -281,14 +281,9 @@ def _ended(_: Problem, system: linear.System) -> Callable[..., tuple[list[linear
     """What the posterior is made of, and the largest prior variances of the parts."""
 
     def ended(at: Learnt, rows: Rows) -> tuple[list[linear.Whitened], list[Array]]:
-        program = system.program
-        numbers, read, parameters = (
-            linear.whitened(system, at, rows)[0],
-            linear.functionals(program, rows),
-            program.parameters.constrain(at),
-        )
+        numbers, prior = linear.whitened(system, at, rows)[0], linear.prior_at(system.program, at, rows)
         pairs = zip(system.parts, numbers, strict=True)
-        return numbers, [linear.largest_variance(program, p, w.loadings, parameters, read) for p, w in pairs]
+        return numbers, [prior.largest_variance(part, jnp.asarray(w.loadings)) for part, w in pairs]
 
     return ended
 

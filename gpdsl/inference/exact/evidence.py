@@ -27,7 +27,7 @@ from scipy.linalg import get_lapack_funcs
 
 from gpdsl.inference.exact.grids import Grid, Side, points_of
 from gpdsl.inference.exact.parts import Part, kinds
-from gpdsl.inference.exact.system import System, functionals, kernel_arguments, signal_covariance, whitened
+from gpdsl.inference.exact.system import Prior, System, kernel_arguments, prior_at, whitened
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
@@ -54,11 +54,9 @@ Matrices = Sequence[Float[Array, "n n"]]
 
 def log_evidence_on_grid(system: System, grid: Grid, learnt: Mapping[str, Array], rows: Rows) -> Array:
     """With the log priors, at unconstrained parameters."""
-    program, (part,) = system.program, system.parts
+    (part,), prior = system.parts, prior_at(system.program, learnt, rows)
     (found,), constant = whitened(system, learnt, rows)
-    (read,) = functionals(program, rows)
-    parameters = program.parameters.constrain(learnt)
-    matrices = covariances(program, part, grid, jnp.asarray(found.loadings), parameters, read)
+    matrices = covariances(prior, part, grid, jnp.asarray(found.loadings))
     return constant + log_normal_on_grid(matrices, in_cells(grid, jnp.asarray(found.z[0])))
 
 
@@ -82,16 +80,11 @@ def weights(
 
 
 def covariances(
-    program: Program,
-    part: Part,
-    grid: Grid,
-    loadings: Float[Array, "1 columns elements rows"],
-    parameters: Mapping[str, Array],
-    read: Functionals,
+    prior: Prior, part: Part, grid: Grid, loadings: Float[Array, "1 columns elements rows"]
 ) -> list[Float[Array, "n n"]]:
-    """K_0, of outputs, and K_1, ..., of sides, in units of noise. `parameters` are constrained."""
-    points = points_of(read)
-    kernel = kernel_values(program.evaluator, program.groups[0], parameters)
+    """K_0, of outputs, and K_1, ..., of sides, in units of noise."""
+    program, points = prior.program, points_of(prior.read[0])
+    kernel = kernel_values(program.evaluator, program.groups[0], prior.parameters)
     of_outputs, of_sides = weights(part, grid, loadings)
     found = [of_outputs.T @ (scales(program, part, kernel)[:, None] * of_outputs)]
     for side, own in zip(grid.sides, of_sides, strict=True):
@@ -196,12 +189,8 @@ BRIEFLY = 10000
 def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
     """H K H' and z of all sets of every part, and the constant."""
     found, constant = whitened(system, learnt, rows)
-    program, read = system.program, functionals(system.program, rows)
-    parameters = program.parameters.constrain(learnt)
-    matrices = [
-        signal_covariance(program, part, jnp.asarray(each.loadings), parameters, read)
-        for part, each in zip(system.parts, found, strict=True)
-    ]
+    prior = prior_at(system.program, learnt, rows)
+    matrices = [prior.signal(part, jnp.asarray(w.loadings)) for part, w in zip(system.parts, found, strict=True)]
     return matrices, [jnp.asarray(each.z) for each in found], constant
 
 

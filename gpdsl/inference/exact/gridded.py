@@ -23,6 +23,7 @@ from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact import evidence, predictive
 from gpdsl.inference.exact.grids import Grid, Side, grid_of, points_of
 from gpdsl.inference.exact.parts import kinds
+from gpdsl.inference.exact.system import Prior
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.coupled import Block, left_open, unexplained
 from gpdsl.inference.posteriors.family import Inverse, Whitened
@@ -104,7 +105,8 @@ class Gridded(predictive.Exact):
         (part,), (held,), grid, program = self.held.parts, self.held.values, self.grid, self.program
 
         def turn(loadings: Array, z: Array, parameters: Any, read: Any) -> Turned:
-            vectors, values = evidence.spectra(evidence.covariances(program, part, grid, loadings, parameters, read[0]))
+            prior = Prior(program, parameters, read)
+            vectors, values = evidence.spectra(evidence.covariances(prior, part, grid, loadings))
             kernel = kernel_values(program.evaluator, program.groups[0], parameters)
             of_outputs, of_sides = evidence.weights(part, grid, loadings)
             (kind,), size = kinds(program.groups[0], part.columns), program.groups[0].size

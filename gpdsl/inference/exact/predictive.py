@@ -36,7 +36,7 @@ from gpdsl.inference.exact.posterior import (
     told_by_data,
     values_first,
 )
-from gpdsl.inference.exact.system import Whitened as InUnits, signal_covariance
+from gpdsl.inference.exact.system import Prior, Whitened as InUnits
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors import posterior
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
@@ -159,7 +159,7 @@ class Exact(posterior.Posterior):
         """H K H' of a part, at some loadings, parameters and what the rows read."""
 
         def matrix(loadings: Array, parameters: Any, read: Any) -> Array:
-            return signal_covariance(self.program, self.held.parts[number], loadings, parameters, read)
+            return Prior(self.program, parameters, read).signal(self.held.parts[number], loadings)
 
         return matrix
 

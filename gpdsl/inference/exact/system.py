@@ -239,24 +239,6 @@ def at_rows(functionals: Functionals, numbers: Any) -> Functionals:
     return functionals if whole else jax.tree.map(lambda points: points[numbers], functionals)
 
 
-def signal_covariance(
-    program: Program,
-    part: Part,
-    loadings: Float[Array, "sets columns elements rows"],
-    parameters: Mapping[str, Array],
-    read: Sequence[Functionals],
-) -> Float[Array, "sets values values"]:
-    """H K H', the covariance of the values of a part without their noise.
-
-    `parameters` are constrained, and `read` is what all rows read of each group (`functionals`).
-    """
-    total: Array | float = 0.0
-    for each, kind in _reads(program, part, parameters, read):
-        total = total + over_sets(each.signal, loadings, part.rows, kind.factor, kind.processes)
-    size = loadings.shape[-1] * loadings.shape[-2]
-    return part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
-
-
 FEW = 3
 """Readings of one latent up to which each pair of them is a term of its own: no more than two products of matrices."""
 
@@ -300,33 +282,47 @@ class _Processes:
         return jnp.sum(self.kernel.scale[processes][:, None, None] * jnp.square(deviations), axis=0)
 
 
-def _reads(
-    program: Program, part: Part, parameters: Mapping[str, Array], read: Sequence[Functionals]
-) -> Iterator[tuple[_Processes, Kind]]:
-    """What a part reads of each kind of processes."""
-    for group, of_all in zip(program.groups, read, strict=True):
-        kernel = kernel_values(program.evaluator, group, parameters)
-        for kind in kinds(group, part.columns):
-            yield _Processes(group.form, kernel, of_all, kind.columns), kind
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """That of the latents at constrained parameters; `read` is what all rows read of each group (`functionals`)."""
+
+    program: Program
+    parameters: Mapping[str, Array]
+    read: Sequence[Functionals]
+
+    def signal(
+        self, part: Part, loadings: Float[Array, "sets columns elements rows"]
+    ) -> Float[Array, "sets values values"]:
+        """H K H', the covariance of the values of a part without their noise."""
+        total: Array | float = 0.0
+        for each, kind in self._reads(part):
+            total = total + over_sets(each.signal, loadings, part.rows, kind.factor, kind.processes)
+        size = loadings.shape[-1] * loadings.shape[-2]
+        return part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
+
+    def largest_variance(self, part: Part, loadings: Float[Array, "sets columns elements rows"]) -> Float[Array, ""]:
+        """The largest one of a part's values without noise; that of several readings of a latent from above."""
+        total: Array | float = 0.0
+        for each, kind in self._reads(part):
+            total = total + over_sets(each.variances, loadings, part.rows, kind.factor, kind.processes)
+        return jnp.max(jnp.asarray(total))
+
+    def _reads(self, part: Part) -> Iterator[tuple[_Processes, Kind]]:
+        """What a part reads of each kind of processes."""
+        for group, of_all in zip(self.program.groups, self.read, strict=True):
+            kernel = kernel_values(self.program.evaluator, group, self.parameters)
+            for kind in kinds(group, part.columns):
+                yield _Processes(group.form, kernel, of_all, kind.columns), kind
+
+
+def prior_at(program: Program, learnt: Mapping[str, Array], rows: Rows) -> Prior:
+    """At unconstrained parameters and some rows."""
+    return Prior(program, program.parameters.constrain(learnt), functionals(program, rows))
 
 
 def with_nothing(loadings: Float[Array, "columns ..."]) -> Float[Array, "columns+1 ..."]:
     """Loadings with those of a reading that no value reads at the end, place -1 of a `Kind`."""
     return jnp.concatenate([loadings, jnp.zeros_like(loadings[:1])])
-
-
-def largest_variance(
-    program: Program,
-    part: Part,
-    loadings: Float[Array | np.ndarray, "sets columns elements rows"],
-    parameters: Mapping[str, Array],
-    read: Sequence[Functionals],
-) -> Float[Array, ""]:
-    """The largest variance of a value of a part without its noise; that of several readings of a latent from above."""
-    total: Array | float = 0.0
-    for each, kind in _reads(program, part, parameters, read):
-        total = total + over_sets(each.variances, jnp.asarray(loadings), part.rows, kind.factor, kind.processes)
-    return jnp.max(jnp.asarray(total))
 
 
 def kernel_arguments(kernel: KernelValues, factor: Any) -> list[Array]:
