@@ -58,9 +58,9 @@ def test_the_gradient_with_posterior_and_cavities_held_is_that_of_the_evidence(c
         groups = sums.groups_at(problem, point, held, rows)
         tied = sums.summed(problem, [no_sites(1, groups[0].factor)], groups, own, jax.tree.map(lambda a: 0 * a, own))
         posteriors = [posterior_of(tied[0], groups[0].scale)]
-        seen = visits._seen(problem, tilted, parameters, rows, groups, posteriors, own)
-        kept = visits._Held(seen.q, own, seen.cavity, posteriors, groups)
-        return direct, jax.grad(lambda p: visits._expected(problem, tilted, p, held, rows, kept))(point)
+        visiting = visits.Visits(problem, tilted, rows, held)
+        seen = visiting.see(parameters, rows, groups, posteriors, own)
+        return direct, jax.grad(visiting.expected)(point, rows, seen)
 
     direct, held_fixed = jit(both)(point)
     for a, b in zip(jax.tree.leaves(direct), jax.tree.leaves(held_fixed), strict=True):
@@ -143,7 +143,7 @@ def test_without_sites_rows_have_their_own_evidence_and_all_are_far_from_rest(ca
     def evidence_at(point: Any) -> Any:
         (here,) = visits.groups_at(problem, point, problem.inducing, take_rows(problem.rows, slice(0, 1)))
         state = visits.State(point, None, nothing, [no_sites(1, here.factor)], point["inducing"])
-        return visits.evidence_of(problem, tilted, state, problem.rows, problem.inducing)
+        return visits.Visits(problem, tilted, problem.rows, problem.inducing).evidence(state)
 
     value, stuck, unsettled = jit(evidence_at)(point)
     signs = np.where(data["y"] == 1, 1.0, -1.0)

@@ -18,7 +18,7 @@ from gpdsl.data import minibatches
 from gpdsl.inference.driver import ALL_DONE, STAYED
 from gpdsl.inference.expectation_propagation import sites as ep
 from gpdsl.inference.expectation_propagation.tilted import Tilted
-from gpdsl.inference.expectation_propagation.visits import State, added_up, evidence_of, groups_at, several_visits
+from gpdsl.inference.expectation_propagation.visits import State, Visits, added_up, groups_at, several_visits
 from gpdsl.inference.natural.minibatch import settled
 from gpdsl.inference.natural.profiled import outer_point, setting_of, split_point
 from gpdsl.inference.natural.site_starts import start_sites
@@ -177,7 +177,7 @@ class EpMinibatch:
         self.fixed = problem.rows, problem.inducing, normals
         visits = several_visits(problem, tilted, self.optimiser)
         self.compiled = problem.compiled(visits, *self._arguments(0), given=(0,))
-        self.evidence = jit(lambda s, r, z, n: evidence_of(problem, tilted.using(n), s, r, z))
+        self.evidence = jit(lambda s, r, z, n: Visits(problem, tilted.using(n), r, z).evidence(s))
         self.message: str | None = None
         """How the steps have ended."""
         self.add_up = jit(lambda state, rows, held: added_up(problem, state, rows, held))

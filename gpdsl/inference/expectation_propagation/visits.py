@@ -150,6 +150,126 @@ INDUCING_PACE = 0.5
 """Steps of inducing inputs, as a share of the learning rate times the spread of the inputs."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Some rows under a posterior: marginals, their sites (absolute, and their `own`), cavities, log Z of these."""
+
+    q: Marginals
+    sites: Sites
+    own: Sites
+    prior: Float[Array, "rows latents"]
+    cavity: Cavity
+    log_z: Normaliser
+    here: list[Group]
+    posteriors: list[Posterior]
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """What there is to do at the rows of a problem; `held` are inducing inputs that are not learnt."""
+
+    problem: Problem
+    tilted: Tilted
+    rows: Rows
+    held: Any
+
+    def see(
+        self, parameters: Mapping[str, Array], rows: Rows, here: list[Group], posteriors: list[Posterior], own: Sites
+    ) -> Seen:
+        """Some rows, under posteriors of all groups and with their own sites."""
+        program = self.problem.program
+        q, residual = moments_at(self.problem, parameters, rows, here, posteriors)
+        prior = prior_means(program.evaluator, program.groups, parameters, rows, own.linear.shape[0])
+        sites = Sites(own.linear + own.precision * prior, own.precision)
+        cavity = cavities(q, residual, sites, prior, self.tilted.power)
+        log_z = normaliser(self.tilted, program, parameters, rows, q, cavity.full)
+        return Seen(q, sites, own, prior, cavity, log_z, here, posteriors)
+
+    def visit(
+        self, optimiser: optax.GradientTransformation, state: State, guarded: Array, numbers: Array, length: Array
+    ) -> tuple[State, Array, Array]:
+        """Where anything is not finite, the state stays as it was.
+
+        `guarded` says that some site has a negative precision; without one no cavity is lost, and none is looked at.
+        """
+        problem, batch = self.problem, take_rows(self.rows, numbers)
+        parameters = problem.program.parameters.constrain(state.point["parameters"])
+        here = groups_at(problem, state.point, self.held, batch)
+        tied = carried(problem, state.point, state.anchors, state.tied, [g.factor for g in here])
+        posteriors = [posterior_of(t, g.scale) for t, g in zip(tied, here, strict=True)]
+        own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
+        seen = self.see(parameters, batch, here, posteriors, own)
+        (part, _, improper), target = updated(self.tilted.power, seen.cavity, seen.log_z, seen.sites, 1.0)
+
+        def step(length: Array | float) -> tuple[Sites, list[Tied]]:
+            """The sites so far on the way to their targets, and the sums with them."""
+            moved = blend(seen.sites, target, length)
+            moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
+            return moved, summed(problem, tied, here, moved, own)
+
+        def lost(length: Array) -> Array:
+            """How many rows have no proper cavity after such a step."""
+            moved, sums = step(length)
+            after = [posterior_of(t, g.scale) for t, g in zip(sums, here, strict=True)]
+            return jnp.sum(~self.see(parameters, batch, here, after, moved).cavity.proper)
+
+        guarded = guarded | jnp.any(target.precision < 0)
+        moved, sums = step(_proper_length(lost, improper, guarded, part.dtype))
+        scaling = problem.data_rows / numbers.shape[0]
+        value = scaling * part - sum(p.divergence for p in posteriors)
+        gradient = jax.grad(self.expected)(state.point, batch, seen)
+        updates, memory = optimiser.update(gradient, state.memory, state.point)
+        updates = jax.tree.map(lambda u, unit: length * unit * u, updates, _paces(state.point, self.held))
+        point = optax.apply_updates(state.point, updates)
+        sound = jnp.isfinite(value) & _all_finite((point, sums, moved))
+        after, before = (point, memory, sums, moved), (state.point, state.memory, tied, own)
+        point, memory, sums, kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, before)
+        sites = jax.tree.map(lambda every, some: every.at[numbers].set(some), state.sites, kept)
+        return State(point, memory, sites, sums, state.point["inducing"]), guarded, jnp.where(sound, value, jnp.nan)
+
+    def evidence(self, state: State) -> tuple[Array, Array, Array]:
+        """log Z_q of all rows at the sites as they are, block by block, with log priors.
+
+        And how many rows are stuck, and how many have a site that is far from where a full step leads.
+        """
+        problem, program = self.problem, self.problem.program
+        parameters = program.parameters.constrain(split_point(state.point, self.held)[0])
+        first = groups_at(problem, state.point, self.held, jax.tree.map(lambda a: a[:1], self.rows))
+        posteriors = [posterior_of(t, g.scale) for t, g in zip(state.tied, first, strict=True)]
+
+        def one(block: Block, _: None) -> tuple[tuple[Array, Array, Array], None]:
+            here = groups_at(problem, state.point, self.held, block.rows)
+            seen = self.see(parameters, block.rows, here, posteriors, block.beside)
+            found, target = updated(self.tilted.power, seen.cavity, seen.log_z, seen.sites, block.weight)
+            far = jnp.abs(target.precision - seen.sites.precision) * seen.q.variance[0] > FAR
+            return (*found[:2], jnp.sum(block.weight * jnp.any(far, axis=1))), None
+
+        (total, stuck, unsettled), _ = over_blocks(self.rows, block_size(problem), one, state.sites)
+        return total - sum(p.divergence for p in posteriors) + program.log_prior(parameters), stuck, unsettled
+
+    def expected(self, point: Any, rows: Rows, seen: Seen) -> Float[Array, ""]:
+        """E_q[log p(u)] + (N / |B|) sum_n log Z_n / alpha as a function of the hyperparameters, and log priors: eq. 4.
+
+        What is `seen` is held: marginals and sites of the rows, their cavities, q(u), and the directions of the sites.
+        """
+        problem, program = self.problem, self.problem.program
+        parameters = program.parameters.constrain(split_point(point, self.held)[0])
+        known = covariances_at(problem, point, self.held, rows)
+        total, moments, scales = jnp.zeros((), seen.q.mean.dtype), [], []
+        for group, (numbers, scale), was, q in zip(program.groups, known, seen.here, seen.posteriors, strict=True):
+            now = group_of(numbers, scale)
+            columns = slice(group.start, group.stop)
+            sites = by_latent(group, seen.own.linear[:, columns]), by_latent(group, seen.own.precision[:, columns])
+            cross, mean, variance = _one_group(self.tilted.power, was, now, q, sites, group.size)
+            total = total + cross
+            moments.append((mean, variance))
+            scales.append(scale)
+        cavity = marginals_of(problem, parameters, rows, scales, moments)
+        log_z: Normaliser = normaliser(self.tilted, program, parameters, rows, seen.q, seen.cavity.full)
+        share = problem.data_rows / cavity.mean.shape[1]
+        return total + share * jnp.sum(log_z(cavity)) / self.tilted.power + program.log_prior(parameters)
+
+
 def several_visits(
     problem: Problem, tilted: Tilted, optimiser: optax.GradientTransformation
 ) -> Callable[..., tuple[State, Array]]:
@@ -162,66 +282,15 @@ def several_visits(
         sites: Sites, rest: State, numbers: Array, lengths: Array, rows: Rows, held: Any, normals: Any
     ) -> tuple[State, Array]:
         def one(at: tuple[State, Array], now: tuple[Array, Array]) -> tuple[tuple[State, Array], Array]:
-            state, guarded, value = _visit(problem, tilted.using(normals), optimiser, *at, *now, rows, held)
+            state, guarded, value = visits.visit(optimiser, *at, *now)
             return (state, guarded), value
 
+        visits = Visits(problem, tilted.using(normals), rows, held)
         begin = replace(rest, sites=sites), jnp.any(sites.precision < 0)
         (state, _), values = jax.lax.scan(one, begin, (numbers, lengths))
         return state, values
 
     return run
-
-
-def _visit(
-    problem: Problem,
-    tilted: Tilted,
-    optimiser: optax.GradientTransformation,
-    state: State,
-    guarded: Array,
-    numbers: Array,
-    length: Array,
-    rows: Rows,
-    held: Any,
-) -> tuple[State, Array, Array]:
-    """Where anything is not finite, the state stays as it was.
-
-    `guarded` says that some site has a negative precision; without one no cavity can be lost, and none is looked at.
-    """
-    batch = take_rows(rows, numbers)
-    parameters = problem.program.parameters.constrain(state.point["parameters"])
-    here = groups_at(problem, state.point, held, batch)
-    tied = carried(problem, state.point, state.anchors, state.tied, [g.factor for g in here])
-    posteriors = [posterior_of(t, g.scale) for t, g in zip(tied, here, strict=True)]
-    own = Sites(state.sites.linear[numbers], state.sites.precision[numbers])
-    seen = _seen(problem, tilted, parameters, batch, here, posteriors, own)
-    (part, _, improper), target = updated(tilted.power, seen.cavity, seen.log_z, seen.sites, 1.0)
-
-    def step(length: Array | float) -> tuple[Sites, list[Tied]]:
-        """The sites so far on the way to their targets, and the sums with them."""
-        moved = blend(seen.sites, target, length)
-        moved = Sites(moved.linear - moved.precision * seen.prior, moved.precision)
-        return moved, summed(problem, tied, here, moved, own)
-
-    def lost(length: Array) -> Array:
-        """How many rows have no proper cavity after such a step."""
-        moved, sums = step(length)
-        after = [posterior_of(t, g.scale) for t, g in zip(sums, here, strict=True)]
-        return jnp.sum(~_seen(problem, tilted, parameters, batch, here, after, moved).cavity.proper)
-
-    guarded = guarded | jnp.any(target.precision < 0)
-    moved, sums = step(_proper_length(lost, improper, guarded, part.dtype))
-    scaling = problem.data_rows / numbers.shape[0]
-    value = scaling * part - sum(p.divergence for p in posteriors)
-    fixed = _Held(seen.q, own, seen.cavity, posteriors, here)
-    gradient = jax.grad(lambda p: _expected(problem, tilted, p, held, batch, fixed))(state.point)
-    updates, memory = optimiser.update(gradient, state.memory, state.point)
-    updates = jax.tree.map(lambda u, unit: length * unit * u, updates, _paces(state.point, held))
-    point = optax.apply_updates(state.point, updates)
-    sound = jnp.isfinite(value) & _all_finite((point, sums, moved))
-    after, before = (point, memory, sums, moved), (state.point, state.memory, tied, own)
-    point, memory, sums, kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, before)
-    sites = jax.tree.map(lambda every, some: every.at[numbers].set(some), state.sites, kept)
-    return State(point, memory, sites, sums, state.point["inducing"]), guarded, jnp.where(sound, value, jnp.nan)
 
 
 def _proper_length(lost: Callable[[Array], Array], before: Array, guarded: Array, dtype: Any) -> Array:
@@ -234,53 +303,6 @@ def _proper_length(lost: Callable[[Array], Array], before: Array, guarded: Array
     begin = jnp.asarray(DAMPING, dtype), ~guarded
     length, fine = jax.lax.while_loop(lambda at: ~at[1] & (at[0] > SHORTEST_STEP), halved, begin)
     return jnp.where(fine, length, 0.0)
-
-
-def evidence_of(problem: Problem, tilted: Tilted, state: State, rows: Rows, held: Any) -> tuple[Array, Array, Array]:
-    """log Z_q of all rows at the sites as they are, block by block, with log priors; how many rows are stuck, and how
-    many have a site that is far from where a full step leads."""
-    program = problem.program
-    parameters = program.parameters.constrain(split_point(state.point, held)[0])
-    first = groups_at(problem, state.point, held, jax.tree.map(lambda a: a[:1], rows))
-    posteriors = [posterior_of(t, g.scale) for t, g in zip(state.tied, first, strict=True)]
-
-    def one(block: Block, _: None) -> tuple[tuple[Array, Array, Array], None]:
-        here = groups_at(problem, state.point, held, block.rows)
-        seen = _seen(problem, tilted, parameters, block.rows, here, posteriors, block.beside)
-        found, target = updated(tilted.power, seen.cavity, seen.log_z, seen.sites, block.weight)
-        far = jnp.abs(target.precision - seen.sites.precision) * seen.q.variance[0] > FAR
-        return (*found[:2], jnp.sum(block.weight * jnp.any(far, axis=1))), None
-
-    (total, stuck, unsettled), _ = over_blocks(rows, block_size(problem), one, state.sites)
-    return total - sum(p.divergence for p in posteriors) + program.log_prior(parameters), stuck, unsettled
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Some rows under a posterior: marginals, their sites (absolute), cavities, and log Z as a function of them."""
-
-    q: Marginals
-    sites: Sites
-    prior: Float[Array, "rows latents"]
-    cavity: Cavity
-    log_z: Normaliser
-
-
-def _seen(
-    problem: Problem,
-    tilted: Tilted,
-    parameters: Mapping[str, Array],
-    rows: Rows,
-    here: list[Group],
-    posteriors: list[Posterior],
-    own: Sites,
-) -> _Seen:
-    program = problem.program
-    q, residual = moments_at(problem, parameters, rows, here, posteriors)
-    prior = prior_means(program.evaluator, program.groups, parameters, rows, own.linear.shape[0])
-    sites = Sites(own.linear + own.precision * prior, own.precision)
-    cavity = cavities(q, residual, sites, prior, tilted.power)
-    return _Seen(q, sites, prior, cavity, normaliser(tilted, program, parameters, rows, q, cavity.full))
 
 
 def _paces(point: Any, held: Any) -> Any:
@@ -296,37 +318,6 @@ def _paces(point: Any, held: Any) -> Any:
 
 def _all_finite(tree: Any) -> Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
-
-
-@dataclass(frozen=True)
-class _Held:
-    """What eq. 4 holds fixed: marginals and sites of the rows, cavities, q(u), and the directions of the sites."""
-
-    q: Marginals
-    sites: Sites
-    cavity: Cavity
-    posteriors: list[Posterior]
-    here: list[Group]
-
-
-def _expected(problem: Problem, tilted: Tilted, point: Any, held: Any, rows: Rows, fixed: _Held) -> Float[Array, ""]:
-    """E_q[log p(u)] + (N / |B|) sum_n log Z_n / alpha as a function of the hyperparameters, and log priors: eq. 4."""
-    program = problem.program
-    parameters = program.parameters.constrain(split_point(point, held)[0])
-    known = covariances_at(problem, point, held, rows)
-    total, moments, scales = jnp.zeros((), fixed.q.mean.dtype), [], []
-    for group, (numbers, scale), was, q in zip(program.groups, known, fixed.here, fixed.posteriors, strict=True):
-        now = group_of(numbers, scale)
-        columns = slice(group.start, group.stop)
-        sites = by_latent(group, fixed.sites.linear[:, columns]), by_latent(group, fixed.sites.precision[:, columns])
-        cross, mean, variance = _one_group(tilted.power, was, now, q, sites, group.size)
-        total = total + cross
-        moments.append((mean, variance))
-        scales.append(scale)
-    cavity = marginals_of(problem, parameters, rows, scales, moments)
-    log_z: Normaliser = normaliser(tilted, program, parameters, rows, fixed.q, fixed.cavity.full)
-    share = problem.data_rows / cavity.mean.shape[1]
-    return total + share * jnp.sum(log_z(cavity)) / tilted.power + program.log_prior(parameters)
 
 
 def _one_group(
