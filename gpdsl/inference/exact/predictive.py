@@ -77,10 +77,15 @@ class Factorised:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Conditioned:
-    """Draws of the prior of each group, and B^-1 (z - H g - e) of each part of the observed values."""
+    """Draws of the prior of each group, and B^-1 (z - H g - e) of each part of the observed values.
+
+    With what is `known` of the parts, and what the rows of the data `read`.
+    """
 
     prior: list[PriorDraws]
     duals: list[Float[Array, "sets values draws"]]
+    known: Any
+    read: list[Functionals]
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +227,7 @@ class Exact(posterior.Posterior):
             signal = jnp.einsum("scen,dsnc->sden", jnp.asarray(held.loadings), g)
             told = part.values_of(signal.reshape(*signal.shape[:2], -1))
             duals.append(self.dual(number, jnp.asarray(held.z)[:, None] - told - rng.standard_normal(told.shape)))
-        return posterior.Paths(partial(self._drawn_at, seed=seed), (parameters, read, known, Conditioned(prior, duals)))
+        return posterior.Paths(partial(self._drawn_at, seed=seed), (parameters, Conditioned(prior, duals, known, read)))
 
     def dual(self, number: int, left: Float[Array, "sets draws values"]) -> Float[Array, "sets values draws"]:
         """B^-1 times something, of one part."""
@@ -252,19 +257,12 @@ class Exact(posterior.Posterior):
                 yield Inverse(np.diagonal(inverse)[own], alpha[own], spread_of(factor[np.ix_(own, own)]), rows[own])
 
     def _drawn_at(
-        self,
-        program: Program,
-        rows: Rows,
-        parameters: Mapping[str, Array],
-        read: Sequence[Functionals],
-        parts: Any,
-        drawn: Conditioned,
-        seed: int,
+        self, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Conditioned, seed: int
     ) -> Float[Array, "draws rows columns"]:
         """What is read at rows of drawn functions, around their prior means."""
         seen = [prior_view(program, group, rows, parameters) for group in program.groups]
-        new, total = New(self.program, read, seen, rows), prior_at(seen, rows, drawn.prior, seed)
-        for part, known, duals in zip(self.held.parts, parts, drawn.duals, strict=True):
+        new, total = New(self.program, drawn.read, seen, rows), prior_at(seen, rows, drawn.prior, seed)
+        for part, known, duals in zip(self.held.parts, drawn.known, drawn.duals, strict=True):
             columns, cross = crossed(part, known.loadings, new)
             total = total.at[:, :, columns].add(jnp.einsum("scnv,svd->dnsc", cross, duals))
         return total
