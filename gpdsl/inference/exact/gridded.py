@@ -205,7 +205,7 @@ class Gridded(predictive.Exact):
         )
 
     def _drawn_at(
-        self, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: predictive.Conditioned, seed: int
+        self, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: predictive.Conditioned
     ) -> Float[Array, "draws rows columns"]:
         """What is read at rows of drawn functions, around their prior means."""
         view, (duals,) = predictive.prior_view(program, program.groups[0], rows, parameters), drawn.duals
@@ -213,7 +213,7 @@ class Gridded(predictive.Exact):
         told = told.reshape(-1, *told.shape[2:])
         found = jnp.stack([_along(told, each) for each in self._reached(view, drawn.known, drawn.read, rows)])
         apart = jnp.transpose(found.reshape(len(found), view.group.size, len(duals), -1), (2, 3, 0, 1))
-        return predictive.prior_at([view], rows, drawn.prior, seed) + apart.reshape(*apart.shape[:2], -1)
+        return predictive.prior_at([view], rows, drawn.prior) + apart.reshape(*apart.shape[:2], -1)
 
     def _reached(self, view: GroupView, known: Turned, read: Sequence[Functionals], rows: Rows) -> list[Reach]:
         """The vectors p_1, ..., p_d of all that is read of the latents at some rows."""

@@ -219,15 +219,15 @@ class Exact(posterior.Posterior):
         """So many draws of the prior of each group, and B^-1 (z - H g - e) of each part of the observed values."""
         fitted, count, (parameters, (known, read)) = self.program, len(component), self.numbers
         refuse_unsuited(fitted)
-        prior = random_waves(fitted, count, rng)
-        drawn = at_the_data(fitted, parameters, read, prior, seed)
+        prior = random_waves(fitted, count, rng, seed)
+        drawn = at_the_data(fitted, parameters, read, prior)
         duals = []
         for number, (part, held) in enumerate(zip(self.held.parts, self.held.values, strict=True)):
             g = drawn[:, part.rows[:, :, None], part.columns[:, None, :]]
             signal = jnp.einsum("scen,dsnc->sden", jnp.asarray(held.loadings), g)
             told = part.values_of(signal.reshape(*signal.shape[:2], -1))
             duals.append(self.dual(number, jnp.asarray(held.z)[:, None] - told - rng.standard_normal(told.shape)))
-        return posterior.Paths(partial(self._drawn_at, seed=seed), (parameters, Conditioned(prior, duals, known, read)))
+        return posterior.Paths(self._drawn_at, (parameters, Conditioned(prior, duals, known, read)))
 
     def dual(self, number: int, left: Float[Array, "sets draws values"]) -> Float[Array, "sets values draws"]:
         """B^-1 times something, of one part."""
@@ -257,11 +257,11 @@ class Exact(posterior.Posterior):
                 yield Inverse(np.diagonal(inverse)[own], alpha[own], spread_of(factor[np.ix_(own, own)]), rows[own])
 
     def _drawn_at(
-        self, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Conditioned, seed: int
+        self, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Conditioned
     ) -> Float[Array, "draws rows columns"]:
         """What is read at rows of drawn functions, around their prior means."""
         seen = [prior_view(program, group, rows, parameters) for group in program.groups]
-        new, total = New(self.program, drawn.read, seen, rows), prior_at(seen, rows, drawn.prior, seed)
+        new, total = New(self.program, drawn.read, seen, rows), prior_at(seen, rows, drawn.prior)
         for part, known, duals in zip(self.held.parts, drawn.known, drawn.duals, strict=True):
             columns, cross = crossed(part, known.loadings, new)
             total = total.at[:, :, columns].add(jnp.einsum("scnv,svd->dnsc", cross, duals))
@@ -269,11 +269,7 @@ class Exact(posterior.Posterior):
 
 
 def at_the_data(
-    fitted: Program,
-    parameters: Mapping[str, Array],
-    read: Sequence[Functionals],
-    prior: Sequence[PriorDraws],
-    seed: int,
+    fitted: Program, parameters: Mapping[str, Array], read: Sequence[Functionals], prior: Sequence[PriorDraws]
 ) -> Float[np.ndarray, "draws rows columns"]:
     """What the rows of the data read of draws of the prior."""
     count = prior[0].sizes.shape[1]
@@ -282,7 +278,7 @@ def at_the_data(
         kernel = kernel_values(fitted.evaluator, group, parameters)
         basis = len(group.readings.basis)
         scaled = np.sqrt(np.asarray(kernel.scale))[:, None, None] * np.asarray(
-            own.compiled(fitted, group, parameters, at, seed)
+            own.compiled(fitted, group, parameters, at)
         )
         apart = scaled.reshape(group.size, basis, -1, count).transpose(3, 2, 1, 0)
         own_columns = slice(group.start, group.start + basis * group.size)
@@ -290,14 +286,12 @@ def at_the_data(
     return drawn
 
 
-def prior_at(
-    seen: Sequence[GroupView], rows: Rows, prior: Sequence[PriorDraws], seed: int
-) -> Float[Array, "draws rows columns"]:
+def prior_at(seen: Sequence[GroupView], rows: Rows, prior: Sequence[PriorDraws]) -> Float[Array, "draws rows columns"]:
     """What new rows read of draws of the prior."""
     found = []
     for view, own in zip(seen, prior, strict=True):
         new = functionals_at(view.group, view.group.readings.all, rows)
-        found.append(by_column(view.group, view.kernel, own.at(view.group, view.kernel, new, seed)))
+        found.append(by_column(view.group, view.kernel, own.at(view.group, view.kernel, new)))
     return jnp.concatenate(found, axis=-1)
 
 

@@ -270,36 +270,29 @@ def composed(posterior: Posterior, component: np.ndarray, rng: np.random.Generat
     parameters, (q, inducing) = posterior.numbers
     refuse_unsuited(program, inducing)
     drawn = bent(program, parameters, q, inducing, posterior.jitter, component, rng, seed)
-    compute = partial(_composed_at, count=len(component), seed=seed)
-    return Paths(compute, (parameters, inducing, drawn), whole=True)
+    return Paths(_composed_at, (parameters, drawn), whole=True)
 
 
 def _composed_at(
-    program: Program,
-    rows: Rows,
-    parameters: Mapping[str, Array],
-    inducing: Sequence[Functionals],
-    drawn: Sequence[Bent],
-    count: int,
-    seed: int,
+    program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Sequence[Bent]
 ) -> Float[Array, "draws rows columns"]:
     """All latents of each draw, means included."""
     layers = Layers(program, frozenset())
 
     def one(number: Array) -> Float[Array, "rows columns"]:
-        values = jnp.zeros((row_count(rows), program.latents), jax.tree.leaves(inducing)[0].dtype)
+        values = jnp.zeros((row_count(rows), program.latents), drawn[0].weights.dtype)
         for place in program.order:
-            group, points, own = program.groups[place], inducing[place], drawn[place].alone(number)
+            group, own = program.groups[place], drawn[place].alone(number)
             at, known = layers.at_samples(group, rows, values[None])
             new = functionals_at(group, group.readings.all, at)
             kernel = kernel_values(program.evaluator, group, parameters)
-            cross = of_each_kernel(group, partial(_between, group.form, new, points), kernel)
-            found = by_column(group, kernel, own.prior.at(group, kernel, new, seed) + cross @ own.weights)[0]
+            cross = of_each_kernel(group, partial(_between, group.form, new, own.inducing), kernel)
+            found = by_column(group, kernel, own.prior.at(group, kernel, new) + cross @ own.weights)[0]
             found = found + prior_means(program.evaluator, [group], parameters, at, len(found), known)
             values = values.at[:, group.start : group.stop].set(found)
         return values
 
-    return jax.lax.map(one, jnp.arange(count))
+    return jax.lax.map(one, jnp.arange(drawn[0].weights.shape[-1]))
 
 
 def _between(form: Form, a: Functionals, b: Functionals, arguments: tuple[Array, ...]) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
@@ -80,13 +80,13 @@ def refuse_unsuited(program: Program, inducing: Sequence[Functionals] = ()) -> N
             )
 
 
-def random_waves(program: Program, draws: int, rng: np.random.Generator) -> list[PriorDraws]:
+def random_waves(program: Program, draws: int, rng: np.random.Generator, seed: int) -> list[PriorDraws]:
     """Draws of every group of a program from the prior."""
     found, first = [], 0
     for group in program.groups:
         shape = group.size, draws, WAVES
         sizes, starts = jnp.asarray(rng.rayleigh(size=shape)), jnp.asarray(rng.random(shape))
-        found.append(PriorDraws(sizes, starts, (first + np.arange(group.size)) * draws * WAVES))
+        found.append(PriorDraws(sizes, starts, (first + np.arange(group.size)) * draws * WAVES, seed))
         first += group.size
     return found
 
@@ -94,21 +94,23 @@ def random_waves(program: Program, draws: int, rng: np.random.Generator) -> list
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PriorDraws:
-    """Sums of waves: their sizes and starts, with normal sines and cosines, and the number of each process's first."""
+    """Sums of waves: their sizes and starts, with normal sines and cosines, and the number of each process's first.
+
+    All else of the waves is drawn again from the seed, wherever they are needed.
+    """
 
     sizes: Float[Array, "processes draws waves"]
     starts: Float[Array, "processes draws waves"]
     first: Int[Array | np.ndarray, "processes"]
+    seed: int = field(metadata={"static": True})
 
     def alone(self, number: Array) -> PriorDraws:
         """The draw of this number."""
         sizes, starts = (jax.lax.dynamic_slice_in_dim(a, number, 1, axis=1) for a in (self.sizes, self.starts))
-        return PriorDraws(sizes, starts, self.first + number * self.sizes.shape[-1])
+        return PriorDraws(sizes, starts, self.first + number * self.sizes.shape[-1], self.seed)
 
-    def at(
-        self, group: Group, kernel: KernelValues, at: Functionals, seed: int
-    ) -> Float[Array, "processes values draws"]:
-        """Functionals of the draws of each process of a group, for unit scale; waves are drawn again from the seed."""
+    def at(self, group: Group, kernel: KernelValues, at: Functionals) -> Float[Array, "processes values draws"]:
+        """Functionals of the draws of each process of a group, for unit scale."""
         processes, draws, count = self.sizes.shape
 
         def one(process: int) -> Array:
@@ -117,7 +119,7 @@ class PriorDraws:
             size, start = self.sizes[process].ravel(), self.starts[process].ravel()
 
             def some(points: Float[Array, "n D"]) -> Float[Array, "n draws"]:
-                drawn = waves(group.form, arguments, points, Stream(seed, index, points.dtype))
+                drawn = waves(group.form, arguments, points, Stream(self.seed, index, points.dtype))
                 heights = jnp.sqrt(drawn.power / count) * size * cosine(drawn.turns(start))
                 heights = heights if drawn.amplitude is None else heights * drawn.amplitude
                 every = jnp.broadcast_to(heights, (len(points), draws * count))
@@ -131,13 +133,13 @@ class PriorDraws:
         return jnp.stack([one(process) for process in range(processes)])
 
     def compiled(
-        self, program: Program, group: Group, parameters: Mapping[str, Array], at: Functionals, seed: int
+        self, program: Program, group: Group, parameters: Mapping[str, Array], at: Functionals
     ) -> Float[Array, "processes values draws"]:
         """`at` with the kernel at these parameters."""
 
         def values(own: PriorDraws, parameters: Mapping[str, Array], at: Functionals) -> Array:
             kernel = kernel_values(program.evaluator, group, parameters)
-            return own.at(group, kernel, at, seed)
+            return own.at(group, kernel, at)
 
         return jit(values)(self, parameters, at)
 
@@ -184,14 +186,16 @@ def _along(function: Callable[[Array], Array], column: int) -> Callable[[Array],
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Bent:
-    """Draws of one group: of the prior, and the weights L^-T (v - L^-1 g(Z)) of what bends them."""
+    """Draws of one group: of the prior, and the weights L^-T (v - L^-1 g(Z)) of what bends them at Z, `inducing`."""
 
     prior: PriorDraws
     weights: Float[Array, "processes M draws"]
+    inducing: Functionals
 
     def alone(self, number: Array) -> Bent:
         """The draw of this number."""
-        return Bent(self.prior.alone(number), jax.lax.dynamic_slice_in_dim(self.weights, number, 1, axis=2))
+        weights = jax.lax.dynamic_slice_in_dim(self.weights, number, 1, axis=2)
+        return replace(self, prior=self.prior.alone(number), weights=weights)
 
 
 def bent(
@@ -207,7 +211,7 @@ def bent(
     """Draws of each group, one for each number of a component of the mixture."""
     found, width = [], np.shape(posterior[0].root)[-1]
     common = rng.standard_normal((len(component), 1, width)) if program.coupled else None
-    prior = random_waves(program, len(component), rng)
+    prior = random_waves(program, len(component), rng, seed)
     for group, q, at, waved in zip(program.groups, posterior, inducing, prior, strict=True):
         kernel = kernel_values(program.evaluator, group, parameters)
         factor = factorise(group, kernel, at, jitter)
@@ -216,13 +220,13 @@ def bent(
         normals = own if common is None else np.broadcast_to(common, own.shape)
         mean, root = np.asarray(q.mean), np.asarray(q.root)
         v = [mean[k] + np.einsum("jmr,jr->jm", root[k], z) for k, z in zip(component, normals, strict=True)]
-        values = _drawn(program, group, parameters, at, waved, jitter, seed, rng)
+        values = _drawn(program, group, parameters, at, waved, jitter, rng)
         # L L' has a share more on its diagonal than the covariance of g(Z), and so gets what L whitens
         level = jnp.sqrt(jitter / (1.0 + jitter) * jnp.mean(jnp.sum(factor**2, axis=-1), axis=-1))
         values = values + level[:, None, None] * rng.standard_normal(values.shape)
         white = jax.vmap(partial(solve_triangular, lower=True))(factor, values)
         weights = jax.vmap(partial(solve_triangular, lower=True, trans=1))(factor, np.stack(v, axis=-1) - white)
-        found.append(Bent(waved, weights))
+        found.append(Bent(waved, weights, at))
     return found
 
 
@@ -237,7 +241,6 @@ def _drawn(
     at: Functionals,
     waved: PriorDraws,
     jitter: float,
-    seed: int,
     rng: np.random.Generator,
 ) -> Array:
     """Functionals of draws of the prior, [processes, M, draws].
@@ -248,9 +251,9 @@ def _drawn(
     """
     features = _coefficients(at)
     if not features:
-        return waved.compiled(program, group, parameters, at, seed)
+        return waved.compiled(program, group, parameters, at)
     net = Values(jnp.asarray(np.concatenate([_net(part) for part in features]), every_point(at).dtype))
-    values = waved.compiled(program, group, parameters, net, seed)
+    values = waved.compiled(program, group, parameters, net)
 
     def told(parameters: Mapping[str, Array], at: Functionals, net: Values, values: Array, normals: Array) -> Array:
         kernel = kernel_values(program.evaluator, group, parameters)
@@ -275,21 +278,16 @@ def _net(features: Coefficients) -> Float[np.ndarray, "n D"]:
 
 
 def bent_at(
-    program: Program,
-    rows: Rows,
-    parameters: Mapping[str, Array],
-    inducing: Sequence[Functionals],
-    drawn: Sequence[Bent],
-    seed: int,
+    program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Sequence[Bent]
 ) -> Float[Array, "draws rows columns"]:
     """What is read at rows of drawn functions, around their prior means."""
     found = []
-    for group, at, own in zip(program.groups, inducing, drawn, strict=True):
+    for group, own in zip(program.groups, drawn, strict=True):
         new = functionals_at(group, group.readings.all, rows)
         kernel = kernel_values(program.evaluator, group, parameters)
-        cross = [covariance(group.form, arguments_of(group, kernel, j), new, at) for j in range(group.size)]
+        cross = [covariance(group.form, arguments_of(group, kernel, j), new, own.inducing) for j in range(group.size)]
         told = jnp.stack([each @ weights for each, weights in zip(cross, own.weights, strict=True)])
-        found.append(by_column(group, kernel, own.prior.at(group, kernel, new, seed) + told))
+        found.append(by_column(group, kernel, own.prior.at(group, kernel, new) + told))
     return jnp.concatenate(found, axis=-1)
 
 

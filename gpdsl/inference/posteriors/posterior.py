@@ -302,7 +302,7 @@ class Posterior:
         refuse_unsuited(self.program, self.inducing)
         parameters, (q, inducing) = self.numbers
         functions = bent(self.program, parameters, q, inducing, self.jitter, component, rng, seed)
-        return Paths(partial(bent_at, seed=seed), (parameters, inducing, functions))
+        return Paths(bent_at, (parameters, functions))
 
     # What the kinds do each in their own way, with everything that is an array among the arguments: to be compiled.
 

@@ -169,11 +169,11 @@ def _weighted(
     if held.basis.kind != "inducing":
         return Weighted(jnp.asarray(weights))
     refuse_unsuited(program)
-    (prior,) = random_waves(program, count, rng)
+    (prior,) = random_waves(program, count, rng, seed)
     if q.columns < held.features:
         return Weighted(jnp.asarray(weights), prior)
     assert held.basis.centres is not None
-    values = _prior_at(program, parameters, prior, jnp.asarray(held.basis.centres), seed)
+    values = _prior_at(program, parameters, prior, jnp.asarray(held.basis.centres))
     values = values + jnp.sqrt(held.jitter * features.precision(learnt, every))[:, None] * rng.standard_normal(
         values.shape
     )
@@ -182,7 +182,7 @@ def _weighted(
 
 
 def _weighted_at(
-    held: WeightSpace, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Weighted, seed: int
+    held: WeightSpace, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Weighted
 ) -> Float[Array, "draws rows 1"]:
     """Drawn functions at rows, around their prior mean; some basis functions at a time."""
     (features, learnt), x = held.read(program, parameters), inputs_of(program, rows)
@@ -196,7 +196,7 @@ def _weighted_at(
     start = jnp.zeros((x.shape[0], left.shape[1]), x.dtype)
     total, _ = jax.lax.scan(add, start, jnp.arange(slabs(held.features, size)))
     if drawn.prior is not None:
-        prior = _prior_at(program, parameters, drawn.prior, x, seed)
+        prior = _prior_at(program, parameters, drawn.prior, x)
         if drawn.duals is None:  # the variance of the row's own weight
             own = jax.vmap(lambda point: features.latent.covariance(learnt, point[None])[0, 0])(x)
             prior = prior * jnp.sqrt(augmentation(features, learnt, x, held.stiffness, BLOCK) / own)[:, None]
@@ -205,11 +205,11 @@ def _weighted_at(
 
 
 def _prior_at(
-    program: Program, parameters: Mapping[str, Array], prior: PriorDraws, x: Float[Array, "n d"], seed: int
+    program: Program, parameters: Mapping[str, Array], prior: PriorDraws, x: Float[Array, "n d"]
 ) -> Float[Array, "n draws"]:
     group = program.groups[0]
     kernel = kernel_values(program.evaluator, group, parameters)
-    return jnp.sqrt(kernel.scale[0]) * prior.at(group, kernel, Values(x), seed)[0]
+    return jnp.sqrt(kernel.scale[0]) * prior.at(group, kernel, Values(x))[0]
 
 
 POINTS = {"fourier": (False, False), "inducing": (True, False), "relevance": (True, True)}
@@ -276,4 +276,4 @@ class OverWeights(Posterior):
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Phi(x) w for w from q, and what inducing points leave open."""
         drawn = _weighted(self.held, self.program, self.numbers[0], len(component), rng, seed)
-        return Paths(partial(_weighted_at, self.held, seed=seed), (self.numbers[0], drawn))
+        return Paths(partial(_weighted_at, self.held), (self.numbers[0], drawn))

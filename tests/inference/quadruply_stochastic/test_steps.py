@@ -192,8 +192,8 @@ def test_draws_of_the_prior_have_its_variance(regression: Case) -> None:
     case, x = regression, regression.rows.inputs["x"][:3]
     draws, rng = 2000, np.random.default_rng(0)
     sizes, starts = rng.rayleigh(size=(1, draws, 50)), rng.random((1, draws, 50))
-    prior = PriorDraws(jnp.asarray(sizes), jnp.asarray(starts), np.zeros(1, int))
-    f = _prior_at(case.program, case.program.parameters.constrain(case.learnt), prior, x, 1)
+    prior = PriorDraws(jnp.asarray(sizes), jnp.asarray(starts), np.zeros(1, int), seed=1)
+    f = _prior_at(case.program, case.program.parameters.constrain(case.learnt), prior, x)
     np.testing.assert_allclose(
         np.cov(np.asarray(f)), kernel(np.asarray(x), np.asarray(x)), atol=1.4 * 5 * 2**0.5 / draws**0.5
     )
