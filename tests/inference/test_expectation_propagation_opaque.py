@@ -11,7 +11,7 @@ import pytest
 
 import gpdsl
 from gpdsl import GpdslError
-from gpdsl.inference.expectation_propagation import opaque
+from gpdsl.inference.expectation_propagation import engine, objective
 
 ONE = """
 input x : real
@@ -134,12 +134,12 @@ def test_a_budget_is_kept_and_counted() -> None:
 
 def test_what_does_not_settle_is_tried_at_lower_powers_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     text, _, function, how, options = CASES["saturating"]
-    settled = opaque.doubts
+    settled = objective.doubts
 
     def unsettled(here: bool, stuck: float, count: int) -> str:
         return settled(here and lasts, stuck, count)
 
-    monkeypatch.setattr(opaque, "doubts", unsettled)
+    monkeypatch.setattr(objective, "doubts", unsettled)
     lasts = False
     fit = gpdsl.compile(text, externals={function: how}).fit(sums(12), engine="ep", evaluations=1200, **options)
     assert any("can be relied on" in note for note in fit.notes)
@@ -161,13 +161,13 @@ def test_what_has_no_rounds_is_refused(options: dict[str, Any]) -> None:
 def test_sites_at_rest_for_two_sweeps_leave_no_doubt(
     steady: int, stuck: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search: Any = object.__new__(opaque.EpOpaque)
+    search: Any = object.__new__(engine.EpOpaque)
     fixed = SimpleNamespace(steady=np.asarray(steady), swept=SimpleNamespace(stuck=np.asarray(float(stuck))))
     search.fitted = search.best = SimpleNamespace(surrogate=None, point=None, sites=None)
     search.simulator = SimpleNamespace(fixed=lambda *given: (0.0, None, fixed))
     search.problem, search.doubt = SimpleNamespace(count=30), ""
     search.normals = lambda: None
-    monkeypatch.setattr(opaque.Rounds, "result", lambda self: self.doubt)
+    monkeypatch.setattr(engine.Rounds, "result", lambda self: self.doubt)
     found = search.result()
     assert said in found and bool(found) == bool(said)
     search.fitted = None
