@@ -295,14 +295,15 @@ def _matrix(kernel: Kernel, a: Elementary, b: Elementary | None) -> Float[Array,
 
 def _with_slopes(kernel: Kernel, a: Integrals | Coefficients, b: Elementary) -> Float[Array, "M n"]:
     """Covariance of integrals or coefficients with derivatives, of all points at once."""
-
-    def along(function: Callable[[Array], Array], column: int) -> Callable[[Array], Array]:
-        return lambda points: jax.jvp(function, (points,), (jnp.zeros_like(points).at[:, column].set(1.0),))[1]
-
     found: Callable[[Array], Array] = lambda points: kernel(a, Values(points))  # noqa: E731
     for column in b.columns if isinstance(b, Derivatives) else ():
         found = along(found, column)
     return found(b.points)
+
+
+def along(function: Callable[[Array], Array], column: int) -> Callable[[Array], Array]:
+    """The derivative of a function of one point or of several in a column of these."""
+    return lambda at: jax.jvp(function, (at,), (jnp.zeros_like(at).at[..., column].set(1.0),))[1]
 
 
 def _rowwise(kernel: Kernel, a: Elementary, b: Elementary) -> Float[Array, "n"]:
@@ -318,26 +319,19 @@ def _scalar(kernel: Kernel) -> Pair:
 
 
 def _differentiated(pair: Pair, a: Elementary, b: Elementary) -> Pair:
-    for column in a.columns if isinstance(a, Derivatives) else ():
-        pair = _along_first(pair, column)
-    for column in b.columns if isinstance(b, Derivatives) else ():
-        pair = _along_second(pair, column)
+    for place, each in enumerate((a, b)):
+        for column in each.columns if isinstance(each, Derivatives) else ():
+            pair = _slope(pair, place, column)
     return pair
 
 
-def _along_first(pair: Pair, column: int) -> Pair:
-    def slope(x: Point, y: Point) -> Array:
-        return jax.jvp(lambda x: pair(x, y), (x,), (_unit(x, column),))[1]
+def _slope(pair: Pair, place: int, column: int) -> Pair:
+    """The derivative in a column of one of the two points."""
+
+    def slope(*points: Point) -> Array:
+        def moved(point: Point) -> Array:
+            return pair(*points[:place], point, *points[place + 1 :])
+
+        return along(moved, column)(points[place])
 
     return slope
-
-
-def _along_second(pair: Pair, column: int) -> Pair:
-    def slope(x: Point, y: Point) -> Array:
-        return jax.jvp(lambda y: pair(x, y), (y,), (_unit(y, column),))[1]
-
-    return slope
-
-
-def _unit(point: Point, column: int) -> Point:
-    return jnp.zeros_like(point).at[column].set(1.0)

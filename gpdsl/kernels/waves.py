@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from gpdsl.kernels import wave_families as families
 from gpdsl.kernels.columns import selected
 from gpdsl.kernels.counters import Stream
-from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, block_of, count
+from gpdsl.kernels.form import Base, ByFormula, Form, On, Patches, Product, Scaled, Sum, block_of, count, inside
 from gpdsl.kernels.formula import number_of
 from gpdsl.kernels.wave_families import STANDING, WAVES, Points, Waves, mixture, product
 from gpdsl.lowering.table import evaluate
@@ -248,14 +248,8 @@ def _waves(form: Form, parameters: Iterator[Array], points: Points, stream: Stre
 
 def turning(form: Form) -> bool:
     """Whether any of the waves turns; where none does, their sines are zero and only cosines are features."""
-    match form:
-        case Base(name=name):
-            return name not in STANDING
-        case On(kernel=kernel) | Scaled(kernel=kernel) | Patches(kernel=kernel):
-            return turning(kernel)
-        case Sum(terms=parts) | Product(factors=parts):
-            return any(map(turning, parts))
-    return True
+    known = [part for part in inside(form) if isinstance(part, (Base, ByFormula))]
+    return any(isinstance(part, ByFormula) or part.name not in STANDING for part in known)
 
 
 # Which part of a covariance function has no random waves, and why.

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 from gpdsl.errors import GpdslError
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import factorise, inducing_covariances, sparse_features
-from gpdsl.kernels.combined import FINE
+from gpdsl.kernels.combined import FINE, along
 from gpdsl.kernels.counters import Stream
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import (
@@ -170,17 +170,10 @@ def _at(values: Callable[[Array], Array], at: Functionals) -> Float[Array, "n dr
             return (part.upper - part.lower) * jnp.einsum("nsd,s->nd", found, weights)
         function = values
         for column in part.columns if isinstance(part, Derivatives) else ():
-            function = _along(function, column)
+            function = along(function, column)
         return function(part.points)
 
     return jnp.concatenate([sum(weight * elementary(part) for weight, part in block) for block in blocks(at)])
-
-
-def _along(function: Callable[[Array], Array], column: int) -> Callable[[Array], Array]:
-    def slope(points: Array) -> Array:
-        return jax.jvp(function, (points,), (jnp.zeros_like(points).at[:, column].set(1.0),))[1]
-
-    return slope
 
 
 @jax.tree_util.register_dataclass
