@@ -8,7 +8,6 @@ sites end as an average over independent estimates. Hyperparameters, when learnt
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,14 +72,14 @@ class StochasticSearch:
         self.optimiser = optax.adam(problem.choice.learning_rate)
         self.memory = self.optimiser.init(self.point)
         self.key = jax.random.key(problem.options.seed)
-        self.arguments = compiled_arguments(problem.program, _propose(problem))
-        self.update = jit(_update(problem, self.optimiser))
-        self.blend = jit(_blend(problem))
-        self.units = jit(_units(problem))(self.point, self.sites, problem.rows, self.held)
+        self.arguments = compiled_arguments(problem.program, self._proposed)
+        self.update = jit(self._updated)
+        self.blend = jit(self._blended)
+        self.units = jit(self._units)(self.point, self.sites, problem.rows, self.held)
         self.fast, self.remember = jit(_fast), jit(_remember)
         self.trace: list[float] = []
         self.budget = max(problem.choice.steps - AVERAGED, 1)
-        self.looking = jit(_look(problem))
+        self.looking = jit(self._looked)
         self.bound: tuple[float, float] | None = None
 
     def run(self) -> str:
@@ -177,63 +176,40 @@ class StochasticSearch:
             step = self.evaluate(jax.random.fold_in(self.key, FRESH + number), learn=False)
             self.step_to(step.target, 1.0 / (1.0 + number))
 
+    # What is compiled.
 
-def _settled(trace: list[float]) -> bool:
-    """Whether the mean of the last steps exceeds that of the steps before by no more than its standard error."""
-    window = 3 * WINDOW
-    if len(trace) < 4 * window or len(trace) % window:
-        return False
-    last, before = np.asarray(trace[-window:]), np.asarray(trace[-2 * window : -window])
-    error = np.sqrt((last.var() + before.var()) / window)
-    return bool(last.mean() - before.mean() < error)
+    def _marginals(self, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Views, Marginals, Array]:
+        """The groups at all rows, marginals there, and the KL divergence."""
+        seen = setting_of(self.problem, point, held, rows).views()
+        return seen, *site_marginals(seen, sites)[:2]
 
+    def _proposed(self, point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> tuple[Any, Rows, Array]:
+        """The parameters, and samples of the latents at the rows."""
+        seen, q, _ = self._marginals(point, sites, rows, held)
+        return seen.parameters, rows, q.at(self.problem.program, self.problem.draws(key))
 
-def _marginals(problem: Problem, point: Any, sites: Sites, rows: Rows, held: Any) -> tuple[Views, Marginals, Array]:
-    """The groups at all rows, marginals there, and the KL divergence."""
-    seen = setting_of(problem, point, held, rows).views()
-    return seen, *site_marginals(seen, sites)[:2]
-
-
-def _propose(problem: Problem) -> Callable[..., tuple[Any, Rows, Array]]:
-    def propose(point: Any, sites: Sites, rows: Rows, held: Any, key: Array) -> tuple[Any, Rows, Array]:
-        seen, q, _ = _marginals(problem, point, sites, rows, held)
-        return seen.parameters, rows, q.at(problem.program, problem.draws(key))
-
-    return propose
-
-
-def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Array, Sites, Any, Any]]:
-    """The bound, the target of a full step, and the hyperparameters after a step of Adam with its memory."""
-
-    def update(point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any) -> Any:
-        normals = problem.normals(key)
-        seen, q, _ = _marginals(problem, point, sites, rows, held)
+    def _updated(self, point: Any, sites: Sites, memory: Any, rows: Rows, held: Any, key: Array, values: Any) -> Any:
+        """The bound, the target of a full step, and the hyperparameters after a step of Adam with its memory."""
+        normals = self.problem.normals(key)
+        seen, q, _ = self._marginals(point, sites, rows, held)
 
         def bound(at: Any) -> Array:
-            return site_elbo(setting_of(problem, at, held, rows), sites, normals, values)
+            return site_elbo(setting_of(self.problem, at, held, rows), sites, normals, values)
 
         target = site_target(q, jax.grad(lambda q: jnp.sum(seen.expected(q, normals, values)))(q))
         value, slope = jax.value_and_grad(bound)(point)
-        updates, memory = optimiser.update(jax.tree.map(jnp.negative, slope), memory)
+        updates, memory = self.optimiser.update(jax.tree.map(jnp.negative, slope), memory)
         return value, target, optax.apply_updates(point, updates), memory
 
-    return update
+    def _looked(self, point: Any, sites: Sites, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Any, Any]:
+        """The expected log likelihood by two halves of the samples, and the rest of the bound."""
+        seen, q, divergence = self._marginals(point, sites, rows, held)
+        given = self.problem, seen.parameters, rows, q, jnp.ones(1, q.mean.dtype), self.problem.draws(key), values
+        return by_halves(*given), self.problem.program.log_prior(seen.parameters) - divergence
 
-
-def _look(problem: Problem) -> Callable[..., tuple[Array, Array]]:
-    def look(point: Any, sites: Sites, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Array, Array]:
-        seen, q, divergence = _marginals(problem, point, sites, rows, held)
-        given = problem, seen.parameters, rows, q, jnp.ones(1, q.mean.dtype), problem.draws(key), values
-        return by_halves(*given), problem.program.log_prior(seen.parameters) - divergence
-
-    return look
-
-
-def _blend(problem: Problem) -> Callable[..., Sites]:
-    """Blend by a weight, halved until the posterior precision is positive definite."""
-
-    def step(point: Any, sites: Sites, target: Sites, rows: Rows, held: Any, weight: Array) -> Sites:
-        seen = setting_of(problem, point, held, rows).views()
+    def _blended(self, point: Any, sites: Sites, target: Sites, rows: Rows, held: Any, weight: Array) -> Sites:
+        """Blend by a weight, halved until the posterior precision is positive definite."""
+        seen = setting_of(self.problem, point, held, rows).views()
 
         def unsound(carry: Any) -> Array:
             _, divergence, _ = site_marginals(seen, blend(sites, target, carry[0]))
@@ -243,14 +219,18 @@ def _blend(problem: Problem) -> Callable[..., Sites]:
         length, tries = jax.lax.while_loop(unsound, lambda c: (0.5 * c[0], c[1] + 1), start)
         return blend(sites, target, jnp.where(tries < HALVINGS, length, 0.0))
 
-    return step
+    def _units(self, point: Any, sites: Sites, rows: Rows, held: Any) -> Sites:
+        return site_units(setting_of(self.problem, point, held, rows).views(), sites)
 
 
-def _units(problem: Problem) -> Callable[..., Sites]:
-    def units(point: Any, sites: Sites, rows: Rows, held: Any) -> Sites:
-        return site_units(setting_of(problem, point, held, rows).views(), sites)
-
-    return units
+def _settled(trace: list[float]) -> bool:
+    """Whether the mean of the last steps exceeds that of the steps before by no more than its standard error."""
+    window = 3 * WINDOW
+    if len(trace) < 4 * window or len(trace) % window:
+        return False
+    last, before = np.asarray(trace[-window:]), np.asarray(trace[-2 * window : -window])
+    error = np.sqrt((last.var() + before.var()) / window)
+    return bool(last.mean() - before.mean() < error)
 
 
 def _fast(history: refine.Memory, sites: Sites, target: Sites, units: Sites) -> Sites:
