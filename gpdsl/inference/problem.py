@@ -266,23 +266,26 @@ class Problem:
 
     def shared(
         self,
-        make: Callable[..., Callable[..., Any]],
+        function: Callable[..., Any],
         *arguments: Any,
         context: Any = (),
         brief: bool = False,
         fused: bool = False,
     ) -> Callable[..., Any]:
-        """`compiled` of the function that `make` gives for this problem without its data, and for the context.
+        """`compiled` of a function of this problem without its data, of the context, and of the arguments.
 
         A program that an earlier fit has compiled for the same of these and arguments of the same shapes is used again.
         """
         try:
             if self.rows.mesh is not None:
                 raise Unique("rows on several devices")
-            key = make, self._bare.identity, identity(context), shapes_of(arguments), brief, fused
+            key = function, self._bare.identity, identity(context), shapes_of(arguments), brief, fused
         except Unique:
-            return self.compiled(make(self, context), *arguments, brief=brief, fused=fused)
-        build = lambda: self.compiled(make(self._bare, context), *arguments, brief=brief, fused=fused)  # noqa: E731
+            return self.compiled(partial(function, self, context), *arguments, brief=brief, fused=fused)
+
+        def build() -> Callable[..., Any]:
+            return self.compiled(partial(function, self._bare, context), *arguments, brief=brief, fused=fused)
+
         return reused(key, lambda: kept(key, arguments, build))
 
     @cached_property

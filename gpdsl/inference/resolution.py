@@ -164,19 +164,17 @@ def jitter_note(problem: Problem, learnt: Mapping[str, Array], sites: Sites) -> 
     )
 
 
-def _variances(problem: Problem, _: Any) -> Callable[..., Float[Array, " columns"]]:
+def _variances(
+    problem: Problem, _: Any, learnt: Mapping[str, Array], inducing: Sequence[Functionals]
+) -> Float[Array, " columns"]:
     """The mean prior variance of what is read of each latent; none of row variables, whose covariance has no jitter."""
     program = problem.program
-
-    def compute(learnt: Mapping[str, Array], inducing: Sequence[Functionals]) -> Float[Array, " columns"]:
-        parameters, found = program.parameters.constrain(learnt), []
-        for group, points in zip(program.groups, inducing, strict=True):
-            kernel = kernel_values(program.evaluator, group, parameters)
-            unit = 0.0 if group.per_row else jnp.mean(prior_variances(group, kernel, points), axis=1)
-            found.append(jnp.tile(kernel.scale * unit, len(group.readings.all)))
-        return jnp.concatenate(found)
-
-    return compute
+    parameters, found = program.parameters.constrain(learnt), []
+    for group, points in zip(program.groups, inducing, strict=True):
+        kernel = kernel_values(program.evaluator, group, parameters)
+        unit = 0.0 if group.per_row else jnp.mean(prior_variances(group, kernel, points), axis=1)
+        found.append(jnp.tile(kernel.scale * unit, len(group.readings.all)))
+    return jnp.concatenate(found)
 
 
 # --- What no log evidence exceeds: every observed value where its distribution has its highest density ---------------
@@ -304,12 +302,11 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
     return False
 
 
-def _widest(problem: Problem, _: Any) -> Callable[..., tuple[Mapping[str, Array], Float[Array, "1 1 columns"]]]:
-    def compute(learnt: Any, rows: Rows) -> tuple[Mapping[str, Array], Float[Array, "1 1 columns"]]:
-        parameters = problem.program.parameters.constrain(learnt)
-        return parameters, prior_widths(problem, parameters, rows)[None, None]
-
-    return compute
+def _widest(
+    problem: Problem, _: Any, learnt: Any, rows: Rows
+) -> tuple[Mapping[str, Array], Float[Array, "1 1 columns"]]:
+    parameters = problem.program.parameters.constrain(learnt)
+    return parameters, prior_widths(problem, parameters, rows)[None, None]
 
 
 def prior_widths(problem: Problem, parameters: Mapping[str, Array], rows: Rows) -> Float[Array, " columns"]:
@@ -350,7 +347,9 @@ def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]
             if right:
                 return share * float(added), 0.0, float(worst)
         compiled = (
-            problem.shared(_added, numbers, some, brief=True) if plain else jit(_added(problem, space), brief=True)
+            problem.shared(_added, numbers, some, brief=True)
+            if plain
+            else jit(partial(_added, problem, space), brief=True)
         )
         added, left, worst = (float(each) for each in compiled(numbers, some))
         return share * added, share * left if share * left > SAID else 0.0, worst
@@ -358,16 +357,12 @@ def _looking(problem: Problem) -> Callable[[Result], tuple[float, float, float]]
     return look
 
 
-def _quickly_added(problem: Problem, _: Any) -> Callable[[Any, Rows], tuple[Array, Array, Array]]:
+def _quickly_added(problem: Problem, _: Any, result: Any, rows: Rows) -> tuple[Array, Array, Array]:
     """What the trapezoidal rule adds to the bound of some rows, the most it adds to a row, and whether it is right."""
-
-    def compute(result: Any, rows: Rows) -> tuple[Array, Array, Array]:
-        parameters, q, weights = _seen(problem, result, rows)
-        by_row, right = quick_errors(problem.program, parameters, rows, q)
-        added = weights @ by_row
-        return jnp.sum(added), jnp.max(jnp.abs(added)), right
-
-    return compute
+    parameters, q, weights = _seen(problem, result, rows)
+    by_row, right = quick_errors(problem.program, parameters, rows, q)
+    added = weights @ by_row
+    return jnp.sum(added), jnp.max(jnp.abs(added)), right
 
 
 def _seen(problem: Problem, result: Any, rows: Rows) -> tuple[Mapping[str, Array], Marginals, Array]:
@@ -378,19 +373,15 @@ def _seen(problem: Problem, result: Any, rows: Rows) -> tuple[Mapping[str, Array
     return parameters, marginals_of(seen, posterior), weights
 
 
-def _added(problem: Problem, space: Any) -> Callable[[Any, Rows], tuple[Array, Array, Array]]:
+def _added(problem: Problem, space: Any, result: Any, rows: Rows) -> tuple[Array, Array, Array]:
     """What a finer rule adds to the bound of some rows, how wrong that may be, and the most it adds to a row."""
     program = problem.program
-
-    def compute(result: Any, rows: Rows) -> tuple[Array, Array, Array]:
-        learnt, _, posterior, weights = result
-        parameters: Mapping[str, Array]
-        if space:
-            parameters = program.parameters.constrain(learnt)
-            q = space.marginals(program, rows, parameters, posterior)
-        else:
-            parameters, q, weights = _seen(problem, result, rows)
-        added, left = (weights @ each for each in quadrature_errors(program, parameters, rows, q))
-        return jnp.sum(added), jnp.sum(left), jnp.max(jnp.abs(added))
-
-    return compute
+    learnt, _, posterior, weights = result
+    parameters: Mapping[str, Array]
+    if space:
+        parameters = program.parameters.constrain(learnt)
+        q = space.marginals(program, rows, parameters, posterior)
+    else:
+        parameters, q, weights = _seen(problem, result, rows)
+    added, left = (weights @ each for each in quadrature_errors(program, parameters, rows, q))
+    return jnp.sum(added), jnp.sum(left), jnp.max(jnp.abs(added))

@@ -134,34 +134,30 @@ def _given(problem: Problem, result: Result) -> Any:
     return as_arrays((result.parameters, result.inducing, list(result.posterior)), problem.options.dtype)
 
 
-def _searching(problem: Problem, _: Any) -> Callable[[Any, Rows], tuple[Array, Sites, Sites]]:
+def _searching(problem: Problem, _: Any, given: Any, rows: Rows) -> tuple[Array, Sites, Sites]:
     """What the bound of every row and column gains elsewhere, the sites there, and those of q."""
     program, dense = problem.program, problem.layout.dense
+    learnt, inducing, posterior = given
+    parameters = program.parameters.constrain(learnt)
+    seen = views(program, parameters, inducing, rows, dense, problem.jitter)
+    q = whitened_marginals(seen, posterior)
 
-    def compute(given: Any, rows: Rows) -> tuple[Array, Sites, Sites]:
-        learnt, inducing, posterior = given
-        parameters = program.parameters.constrain(learnt)
-        seen = views(program, parameters, inducing, rows, dense, problem.jitter)
-        q = whitened_marginals(seen, posterior)
+    def expected(q: Marginals) -> Array:
+        return seen.expected(q)[0]
 
-        def expected(q: Marginals) -> Array:
-            return seen.expected(q)[0]
+    here = site_target(q, jax.grad(lambda q: jnp.sum(expected(q)))(q))
 
-        here = site_target(q, jax.grad(lambda q: jnp.sum(expected(q)))(q))
+    def look(column: Array) -> tuple[Array, Array, Array]:
+        def expected_at(mean: Array, variance: Array) -> Array:
+            at = q.mean.at[0, :, column].set(mean), q.variance.at[0, :, column].set(variance)
+            return expected(Marginals(*at))
 
-        def look(column: Array) -> tuple[Array, Array, Array]:
-            def expected_at(mean: Array, variance: Array) -> Array:
-                at = q.mean.at[0, :, column].set(mean), q.variance.at[0, :, column].set(variance)
-                return expected(Marginals(*at))
+        mean, variance = q.mean[0, :, column], q.variance[0, :, column]
+        cavity = 1.0 / variance - here.precision[:, column], mean / variance - here.linear[:, column]
+        return _highest(expected_at, q.mean[0, :, column], q.variance[0, :, column], *cavity)
 
-            mean, variance = q.mean[0, :, column], q.variance[0, :, column]
-            cavity = 1.0 / variance - here.precision[:, column], mean / variance - here.linear[:, column]
-            return _highest(expected_at, q.mean[0, :, column], q.variance[0, :, column], *cavity)
-
-        gain, linear, precision = jax.lax.map(look, jnp.arange(q.mean.shape[-1]))
-        return gain.T, Sites(linear.T, precision.T), here
-
-    return compute
+    gain, linear, precision = jax.lax.map(look, jnp.arange(q.mean.shape[-1]))
+    return gain.T, Sites(linear.T, precision.T), here
 
 
 def _highest(
@@ -222,16 +218,14 @@ def _moved(
     return tidy(problem.shared(_moving, *arguments, brief=True)(*arguments))
 
 
-def _moving(problem: Problem, _: Any) -> Callable[..., list[Whitened]]:
+def _moving(
+    problem: Problem, _: Any, given: Any, rows: Rows, there: Sites, here: Sites, chosen: Array
+) -> list[Whitened]:
     program = problem.program
-
-    def compute(given: Any, rows: Rows, there: Sites, here: Sites, chosen: Array) -> list[Whitened]:
-        learnt, inducing, _ = given
-        sites = jax.tree.map(lambda a, b: jnp.where(chosen, a, b), there, here)
-        at = Setting.at(program, learnt, inducing, rows, problem.layout.dense, problem.jitter)
-        return whitened_posterior(at, sites)
-
-    return compute
+    learnt, inducing, _ = given
+    sites = jax.tree.map(lambda a, b: jnp.where(chosen, a, b), there, here)
+    at = Setting.at(program, learnt, inducing, rows, problem.layout.dense, problem.jitter)
+    return whitened_posterior(at, sites)
 
 
 # Whether rows say several things of a latent: a likelihood times the prior with two peaks of about the same height.
@@ -262,20 +256,18 @@ def rows_have_peaks(problem: Problem) -> bool:
     return any(_two_peaks(profile) for profile in profiles.reshape(len(NORMALS), -1).T)
 
 
-def _profiles(problem: Problem, _: Any) -> Callable[..., Float[Array, "grid columns rows"]]:
+def _profiles(
+    problem: Problem, _: Any, learnt: dict[str, Array], rows: Rows, widths: Float[Array, " columns"]
+) -> Array:
     """Log density of each row times the prior's, along each of its latents."""
     program = problem.program
-
-    def profiles(learnt: dict[str, Array], rows: Rows, widths: Float[Array, " columns"]) -> Array:
-        parameters, count = program.parameters.constrain(learnt), row_count(rows)
-        means = prior_means(program.evaluator, program.groups, parameters, rows, count)
-        normals = jnp.asarray(NORMALS, widths.dtype)
-        moves = normals[:, None, None] * jnp.diag(widths)  # [grid, which, columns]
-        scope = Scope(parameters, rows, means + moves[:, :, None, :])
-        shape = (len(normals), len(widths), count)
-        return log_density(program, scope, shape) - 0.5 * normals[:, None, None] ** 2
-
-    return profiles
+    parameters, count = program.parameters.constrain(learnt), row_count(rows)
+    means = prior_means(program.evaluator, program.groups, parameters, rows, count)
+    normals = jnp.asarray(NORMALS, widths.dtype)
+    moves = normals[:, None, None] * jnp.diag(widths)  # [grid, which, columns]
+    scope = Scope(parameters, rows, means + moves[:, :, None, :])
+    shape = (len(normals), len(widths), count)
+    return log_density(program, scope, shape) - 0.5 * normals[:, None, None] ** 2
 
 
 def _two_peaks(profile: Float[np.ndarray, " grid"]) -> bool:

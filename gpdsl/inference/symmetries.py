@@ -10,7 +10,7 @@ looked at where all numbers are random: an identity of analytic functions that h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -277,13 +277,13 @@ class OfJoint:
         return self(at)[0]
 
 
-def _sloped(problem: Problem, _: Any) -> Callable[..., tuple[Array, Any]]:
+def _sloped(problem: Problem, _: Any, *at: Any) -> tuple[Array, Any]:
     joint = LogJoint(problem)
 
     def of(learnt: Learnt, white: Array, data: Any) -> Array:
         return joint.log_likelihood(learnt, white, data) + log_prior(problem.program, learnt)
 
-    return jax.value_and_grad(of, argnums=(0, 1))
+    return jax.value_and_grad(of, argnums=(0, 1))(*at)
 
 
 # All that the changes of a density make of one setting of the learnt parameters.

@@ -348,7 +348,7 @@ def test_the_gradient_of_the_profiled_bound_is_that_of_finite_differences(rng: n
     data = {"x": x, "y": np.sin(x)[:, None] * A + 0.1 * rng.normal(size=(10, 3))}
     problem = problem_of(text, data, tolerance=1e-13)
     point, start = problem.parameters, outer_point(problem, problem.parameters, problem.inducing)
-    objective = jit(profiled_bound(problem))
+    objective = jit(partial(profiled_bound, problem, None))
 
     def at(point: dict) -> tuple:
         return objective(point, start_sites(problem), problem.rows, problem.inducing, None, JITTER)

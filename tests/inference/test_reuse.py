@@ -117,8 +117,8 @@ def test_programs_are_made_without_data(rng: np.random.Generator) -> None:
 
     problem = problem_of(gpdsl.compile(REGRESSION), rows(rng, REGRESSION))
 
-    def reads_rows(bare: Any, _: Any) -> Any:
-        return lambda at: bare.rows.inputs["x"].sum() + at
+    def reads_rows(bare: Any, _: Any, at: Any) -> Any:
+        return bare.rows.inputs["x"].sum() + at
 
     with pytest.raises(AttributeError):
         problem.shared(reads_rows, 1.0)

@@ -277,15 +277,11 @@ class ExactSearch(ProfileSearch):
     finish = state
 
 
-def _ended(_: Problem, system: linear.System) -> Callable[..., tuple[list[linear.Whitened], list[Array]]]:
+def _ended(_: Problem, system: linear.System, at: Learnt, rows: Rows) -> tuple[list[linear.Whitened], list[Array]]:
     """What the posterior is made of, and the largest prior variances of the parts."""
-
-    def ended(at: Learnt, rows: Rows) -> tuple[list[linear.Whitened], list[Array]]:
-        numbers, prior = linear.whitened(system, at, rows)[0], linear.prior_at(system.program, at, rows)
-        pairs = zip(system.parts, numbers, strict=True)
-        return numbers, [prior.largest_variance(part, jnp.asarray(w.loadings)) for part, w in pairs]
-
-    return ended
+    numbers, prior = linear.whitened(system, at, rows)[0], linear.prior_at(system.program, at, rows)
+    pairs = zip(system.parts, numbers, strict=True)
+    return numbers, [prior.largest_variance(part, jnp.asarray(w.loadings)) for part, w in pairs]
 
 
 EXACT = searching(

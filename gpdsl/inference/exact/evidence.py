@@ -226,17 +226,16 @@ def evidence_of(problem: Problem, system: System) -> Evaluated:
     return evidence
 
 
-def _forward(_: Problem, system: System) -> Callable[..., tuple[list[Array], list[Array], Array]]:
-    return lambda learnt, rows: parts_of(system, learnt, rows)
+def _forward(_: Problem, system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], list[Array], Array]:
+    return parts_of(system, learnt, rows)
 
 
-def _backward(_: Problem, system: System) -> Callable[..., Learnt]:
-    def backward(learnt: Learnt, rows: Rows, alphas: Sequence[Array], inverses: Sequence[Array]) -> Learnt:
-        _, pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)
-        slopes = [jax.vmap(triangle_slope)(*each) for each in zip(alphas, inverses, strict=True)]
-        return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
-
-    return backward
+def _backward(
+    _: Problem, system: System, learnt: Learnt, rows: Rows, alphas: Sequence[Array], inverses: Sequence[Array]
+) -> Learnt:
+    _, pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)
+    slopes = [jax.vmap(triangle_slope)(*each) for each in zip(alphas, inverses, strict=True)]
+    return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
 
 
 def _solve_sets(signals: Float[Array, "sets values values"], z: Float[Array, "sets values"]) -> Solved | None:
@@ -323,8 +322,8 @@ def one_program(problem: Problem, system: System) -> Evaluated:
     return evidence
 
 
-def _with_slopes(_: Problem, system: System) -> Callable[..., tuple[Array, Learnt]]:
-    return jax.value_and_grad(partial(log_evidence, system))
+def _with_slopes(_: Problem, system: System, learnt: Learnt, rows: Rows) -> tuple[Array, Learnt]:
+    return jax.value_and_grad(partial(log_evidence, system))(learnt, rows)
 
 
 def log_evidence(system: System, learnt: Learnt, rows: Rows) -> Array:

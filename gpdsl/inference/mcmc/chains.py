@@ -178,17 +178,17 @@ def keys_of(key: Array, shape: int | tuple[int, ...]) -> Array:
     return jax.random.key_data(jax.random.split(key, shape))
 
 
-def called(target: Differentiable, make: Callable[..., Any], said: tuple[Any, ...], *given: Any) -> Any:
-    """What the function says that `make` makes of a problem and of (densities, own, *said, version).
+def called(target: Differentiable, function: Callable[..., Any], said: tuple[Any, ...], *given: Any) -> Any:
+    """What a function says of a problem, of (densities, own, *said, version), and of what is given.
 
     Its program is there for later fits of the model and for other processes too.
     """
     import blackjax
 
-    return target.problem.shared(make, *given, context=(*target.made, *said, blackjax.__version__))(*given)
+    return target.problem.shared(function, *given, context=(*target.made, *said, blackjax.__version__))(*given)
 
 
-def _warmed(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+def _warmed(problem: Problem, context: tuple[Any, ...], *given: Any) -> Any:
     """The last place of every chain's warm-up, the size of its steps and its scales."""
     densities, own, steps, _ = context
 
@@ -197,10 +197,10 @@ def _warmed(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
         state, size, scales = adapted(density, position, jax.random.wrap_key_data(key), steps)
         return state.position, size, scales
 
-    return jax.vmap(warmed, in_axes=(None, 0, 0))
+    return jax.vmap(warmed, in_axes=(None, 0, 0))(*given)
 
 
-def _block(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+def _block(problem: Problem, context: tuple[Any, ...], *given: Any) -> Any:
     """So many draws of every chain: its last place, and what is told of each draw."""
     densities, own, count, _ = context
 
@@ -216,7 +216,7 @@ def _block(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
         state, told = jax.lax.scan(step, kernel.init(position), keys)
         return state.position, told
 
-    return jax.vmap(block, in_axes=(None, 0, 0, 0, 0))
+    return jax.vmap(block, in_axes=(None, 0, 0, 0, 0))(*given)
 
 
 def sampler() -> Any:

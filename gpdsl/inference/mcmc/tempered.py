@@ -94,8 +94,8 @@ def _keys(key: Array, number: int, chains: int) -> Array:
     return drawing.keys_of(jax.random.fold_in(key, number), chains)
 
 
-def _called(target: drawing.Differentiable, make: Callable[..., Any], count: int, *given: Any) -> Any:
-    return drawing.called(target, make, (count, target.without_prior), *given)
+def _called(target: drawing.Differentiable, function: Callable[..., Any], count: int, *given: Any) -> Any:
+    return drawing.called(target, function, (count, target.without_prior), *given)
 
 
 def _turns(number: int, chains: int) -> Int[Array, "chains block"]:
@@ -137,7 +137,7 @@ def _heated(problem: Problem, context: tuple[Any, ...], data: Any) -> Heated:
     return Heated(densities(problem, own), data[0], data[1], without_prior)
 
 
-def _tuned(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+def _tuned(problem: Problem, context: tuple[Any, ...], *given: Any) -> Any:
     """Where each chain is at each power after some draws that tune its steps, and these."""
 
     def tuned(data: Any, power: Array, position: drawing.Position, key: Array) -> Any:
@@ -145,10 +145,10 @@ def _tuned(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
         state, *found = drawing.adapted(heated.at(power), position, jax.random.wrap_key_data(key), context[2])
         return state.position, found
 
-    return jax.vmap(jax.vmap(tuned, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0))
+    return jax.vmap(jax.vmap(tuned, in_axes=(None, 0, 0, 0)), in_axes=(None, None, 0, 0))(*given)
 
 
-def _block(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
+def _block(problem: Problem, context: tuple[Any, ...], *given: Any) -> Any:
     """Some draws of every chain at all powers, with an exchange after each: the state, and what is told of each."""
 
     def block(data: Any, powers: Float[Array, " K"], state: Any, tuned: Any, key: Array, turns: Any) -> Any:
@@ -172,7 +172,7 @@ def _block(problem: Problem, context: tuple[Any, ...]) -> Callable[..., Any]:
 
         return jax.lax.scan(step, state, (jax.random.split(jax.random.wrap_key_data(key), len(turns)), turns))
 
-    return jax.vmap(block, in_axes=(None, None, 0, 0, 0, 0))
+    return jax.vmap(block, in_axes=(None, None, 0, 0, 0, 0))(*given)
 
 
 def _acceptance(powers: Float[Array, " K"], energies: Float[Array, " K"]) -> Float[Array, " pairs"]:

@@ -291,8 +291,8 @@ def whitening(problem: Problem, point: Any, sites: Sites) -> Callable[..., list[
     return problem.shared(_whitened, point, problem.inducing, sites, problem.rows, brief=True)
 
 
-def _whitened(problem: Problem, _: Any) -> Callable[..., list[Whitened]]:
-    return lambda point, held, sites, rows: batch_posterior(setting_of(problem, point, held, rows), sites)
+def _whitened(problem: Problem, _: Any, point: Any, held: Any, sites: Sites, rows: Rows) -> list[Whitened]:
+    return batch_posterior(setting_of(problem, point, held, rows), sites)
 
 
 def _accuracy(problem: Problem, sloped: bool = True) -> float:
@@ -314,39 +314,37 @@ def _on_ridges(problem: Problem) -> Callable[..., tuple[Sites, Array]]:
     return settle
 
 
-def profiled_bound(problem: Problem, _: Any = None) -> Callable[..., tuple[Array, Any, Sites, Array]]:
+def profiled_bound(
+    problem: Problem,
+    _: Any,
+    point: Any,
+    sites: Sites,
+    rows: Any,
+    held: Any,
+    normals: Any,
+    jitter: Any,
+    surrogate: Any = None,
+    iterations: Any = INNER_ITERATIONS,
+    coupling: Any = 1.0,
+    accurate: Any = None,
+    sloped: Any = None,
+) -> tuple[Array, Any, Sites, Array]:
     """Value, gradient and refined sites at a point of the search, from a warm start, and whether these have settled.
 
     `coupling` 0 keeps the sites of different latents apart."""
+    setting = setting_of(problem, point, held, rows, jitter)
+    accurate = _accuracy(problem) if accurate is None else accurate
+    progress = refine(setting, sites, normals, accurate, iterations, coupling, surrogate)
+    refined = jax.lax.stop_gradient(progress.sites)
 
-    def objective(
-        point: Any,
-        sites: Sites,
-        rows: Any,
-        held: Any,
-        normals: Any,
-        jitter: Any,
-        surrogate: Any = None,
-        iterations: Any = INNER_ITERATIONS,
-        coupling: Any = 1.0,
-        accurate: Any = None,
-        sloped: Any = None,
-    ) -> tuple[Array, Any, Sites, Array]:
-        setting = setting_of(problem, point, held, rows, jitter)
-        accurate = _accuracy(problem) if accurate is None else accurate
-        progress = refine(setting, sites, normals, accurate, iterations, coupling, surrogate)
-        refined = jax.lax.stop_gradient(progress.sites)
+    def bound(at: Any) -> Array:
+        return batch_site_elbo(setting_of(problem, at, held, rows, jitter), refined, normals, surrogate)
 
-        def bound(at: Any) -> Array:
-            return batch_site_elbo(setting_of(problem, at, held, rows, jitter), refined, normals, surrogate)
-
-        if not jax.tree.leaves(point):
-            return progress.elbo, point, refined, progress.done
-        if sloped is None:
-            value, gradient = jax.value_and_grad(bound)(point)
-        else:
-            alone = lambda at: (progress.elbo + setting.log_prior, jax.tree.map(jnp.zeros_like, at))  # noqa: E731
-            value, gradient = jax.lax.cond(sloped, jax.value_and_grad(bound), alone, point)
-        return value, gradient, refined, progress.done
-
-    return objective
+    if not jax.tree.leaves(point):
+        return progress.elbo, point, refined, progress.done
+    if sloped is None:
+        value, gradient = jax.value_and_grad(bound)(point)
+    else:
+        alone = lambda at: (progress.elbo + setting.log_prior, jax.tree.map(jnp.zeros_like, at))  # noqa: E731
+        value, gradient = jax.lax.cond(sloped, jax.value_and_grad(bound), alone, point)
+    return value, gradient, refined, progress.done

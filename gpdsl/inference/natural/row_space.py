@@ -195,9 +195,9 @@ def _matrix_slope(group: Group, alphas: Array, shrinkages: Sequence[Array]) -> F
 # --- what calls them --------------------------------------------------------------------------------------------
 
 
-def _function(problem: Problem, wanted: tuple[Place, str]) -> Callable[..., Any]:
+def _function(problem: Problem, wanted: tuple[Place, str], *arguments: Any) -> Any:
     place, name = wanted
-    return getattr(RowSpace(problem, place), name)
+    return getattr(RowSpace(problem, place), name)(*arguments)
 
 
 class Ascent:

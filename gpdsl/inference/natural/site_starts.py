@@ -188,7 +188,7 @@ def start_sites(problem: Problem) -> Sites:
     def begun(chosen: Chosen) -> Begun:
         arguments = *given, toward(chosen)
         if problem.begun is not None:  # a constant of the program
-            return problem.compiled(_start(problem, some), *arguments, brief=True)(*arguments)
+            return problem.compiled(partial(_start, problem, some), *arguments, brief=True)(*arguments)
         return problem.shared(_start, *arguments, context=some, brief=True)(*arguments)
 
     chosen = departures(groups, lambda trial: [np.asarray(flat) for flat in begun(trial)[1]])
@@ -205,29 +205,14 @@ def _looked_at(problem: Problem) -> int:
     return block_rows(problem.program, problem.inducing, problem.count) or problem.count
 
 
-def _start(problem: Problem, some: int) -> Callable[..., Begun]:
+def _start(
+    problem: Problem, some: int, parameters: Any, inducing: Any, rows: Rows, toward: list[Direction] | None
+) -> Begun:
     """Sites of all rows, displaced if the first `some` are all; and which latents of each group those leave flat."""
     program, dense, jitter, groups = problem.program, problem.layout.dense, problem.jitter, problem.program.groups
     key = jax.random.key(problem.options.seed)
     normals = problem.normals(key) if some == problem.count else None
     unseen = some < problem.count and program.sampled
-
-    def start(parameters: Any, inducing: Any, rows: Rows, toward: list[Direction] | None) -> Begun:
-        constrained = program.parameters.constrain(parameters)
-        first = jax.tree.map(lambda a: a[:some], rows)
-        seen = views(program, constrained, inducing, first, dense, jitter)
-        sites = initial_sites(program, constrained, rows, scales(seen))
-        nowhere = [jnp.zeros(group.size, bool) for group in groups]
-        if unseen or program.opaque:  # no slopes to look at before the first evaluations
-            return sites, nowhere
-        if problem.begun is not None and some == problem.count:
-            return _begun(problem.begun, seen, sites), nowhere
-        near = jax.tree.map(lambda a: a[:some], sites)
-        moved = near if toward is None else _displaced(near, _functions(seen, toward))
-        q, _, _ = site_marginals(seen, moved)
-        slope = jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
-        flat = _by_group(groups, _slopeless(q, slope))
-        return (moved if some == problem.count else sites), flat
 
     def _begun(begun: Carried, seen: Views, first: Sites) -> Sites:
         """Those of the posterior to begin with; where these are no Gaussian, others near it; and else the first."""
@@ -237,7 +222,21 @@ def _start(problem: Problem, some: int) -> Callable[..., Begun]:
             first = jax.tree.map(lambda a, b, known=known: jnp.where(jnp.isfinite(known), a, b), sites, first)
         return first
 
-    return start
+    constrained = program.parameters.constrain(parameters)
+    first = jax.tree.map(lambda a: a[:some], rows)
+    seen = views(program, constrained, inducing, first, dense, jitter)
+    sites = initial_sites(program, constrained, rows, scales(seen))
+    nowhere = [jnp.zeros(group.size, bool) for group in groups]
+    if unseen or program.opaque:  # no slopes to look at before the first evaluations
+        return sites, nowhere
+    if problem.begun is not None and some == problem.count:
+        return _begun(problem.begun, seen, sites), nowhere
+    near = jax.tree.map(lambda a: a[:some], sites)
+    moved = near if toward is None else _displaced(near, _functions(seen, toward))
+    q, _, _ = site_marginals(seen, moved)
+    slope = jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
+    flat = _by_group(groups, _slopeless(q, slope))
+    return (moved if some == problem.count else sites), flat
 
 
 def _displaced(sites: Sites, functions: Float[Array, "rows columns"]) -> Sites:

@@ -77,7 +77,7 @@ class Simulator:
         self.compiled_density = problem.compiling(self.steps.density)
         self.compiled_slope = problem.compiling(self.steps.slope)
         self.compiled_bound = problem.compiling(value)
-        self.compiled_profiled = problem.compiling(best or profiled_bound(problem))
+        self.compiled_profiled = problem.compiling(best or partial(profiled_bound, problem, None))
         self.arguments = compiled_arguments(problem.program, self.steps.propose)
         self.likelihood_learnt = bool(split_parameters(problem.program)[1])
         uses = problem.program.uses() if has_slopes(problem.program) else ()
