@@ -328,10 +328,7 @@ def _differentiated(pair: Pair, a: Elementary, b: Elementary) -> Pair:
 def _slope(pair: Pair, place: int, column: int) -> Pair:
     """The derivative in a column of one of the two points."""
 
-    def slope(*points: Point) -> Array:
-        def moved(point: Point) -> Array:
-            return pair(*points[:place], point, *points[place + 1 :])
-
-        return along(moved, column)(points[place])
+    def slope(x: Point, y: Point) -> Array:
+        return along(lambda at: pair(x, at) if place else pair(at, y), column)(y if place else x)
 
     return slope

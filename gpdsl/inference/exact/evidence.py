@@ -233,7 +233,7 @@ def _forward(_: Problem, system: System, learnt: Learnt, rows: Rows) -> tuple[li
 def _backward(
     _: Problem, system: System, learnt: Learnt, rows: Rows, alphas: Sequence[Array], inverses: Sequence[Array]
 ) -> Learnt:
-    _, pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)
+    pull = jax.vjp(lambda at: parts_of(system, at, rows), learnt)[1]
     slopes = [jax.vmap(triangle_slope)(*each) for each in zip(alphas, inverses, strict=True)]
     return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
 
