@@ -112,15 +112,12 @@ class ScannedSteps:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.draws, self.size = problem, _batches(problem), min(CHUNK, problem.choice.steps)
-        self.point, self.key, optimiser = (
-            initial_state(problem),
-            jax.random.key(problem.options.seed),
-            _optimiser(problem),
-        )
+        self.point, self.key = initial_state(problem), jax.random.key(problem.options.seed)
+        self.optimiser = _optimiser(problem)
         self.first = None if problem.begun is None else self.point
-        self.memory, self.held = optimiser.init(self.point), (problem.rows, problem.inducing, problem.jitter)
+        self.memory, self.held = self.optimiser.init(self.point), (problem.rows, problem.inducing, problem.jitter)
         given = self.point, self.memory, self._indices(), jax.random.split(self.key, self.size), *self.held
-        self.compiled = problem.compiled(_chunk(problem, optimiser), *given)
+        self.compiled = problem.compiled(self._chunk, *given)
 
     def run(self) -> str:
         """All steps."""
@@ -145,30 +142,26 @@ class ScannedSteps:
             return jnp.asarray(np.zeros((self.size, 1), int))
         return jnp.asarray(np.stack([*itertools.islice(self.draws, self.size)]))
 
-
-def _chunk(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:
-    """Several steps as one program, for the row numbers and random keys of each."""
-    program, layout, whole = problem.program, problem.layout, _whole(problem)
-    total = problem.count if whole else problem.data_rows
-
-    def chunk(
-        state: Any, memory: Any, index: Array, keys: Array, rows: Rows, held: Any, jitter: Any
+    def _chunk(
+        self, state: Any, memory: Any, index: Array, keys: Array, rows: Rows, held: Any, jitter: Any
     ) -> tuple[Any, Any, Array]:
+        """Several steps as one program, for the row numbers and random keys of each."""
+        problem, program, whole = self.problem, self.problem.program, _whole(self.problem)
+        total = problem.count if whole else problem.data_rows
+
         def step(carry: Any, at: Any) -> Any:
             number, key = at
             batch = rows if whole else take_rows(rows, number)
 
             def bound(state: Any) -> Array:
                 normals = problem.normals(key, _count(batch))
-                return elbo(program, layout, complete(state, held), batch, total, normals, None, jitter)
+                return elbo(program, problem.layout, complete(state, held), batch, total, normals, None, jitter)
 
-            state, memory, value = _ascend(optimiser, bound, *carry)
+            state, memory, value = _ascend(self.optimiser, bound, *carry)
             return (state, memory), value
 
         (state, memory), values = jax.lax.scan(step, (state, memory), (index, keys))
         return state, memory, values
-
-    return chunk
 
 
 def _count(rows: Rows) -> int:
@@ -179,12 +172,11 @@ class OpaqueSteps:
     """Propose (compiled) → evaluate (Python) → update (compiled), once per step."""
 
     def __init__(self, problem: Problem) -> None:
-        optimiser = _optimiser(problem)
         self.problem, self.draws, self.key = problem, _batches(problem), jax.random.key(problem.options.seed)
-        self.arguments = compiled_arguments(problem.program, _propose(problem))
-        self.update, self.looked = jit(_update(problem, optimiser)), jit(_look(problem))
-        self.point = initial_state(problem)
-        self.memory = optimiser.init(self.point)
+        self.arguments = compiled_arguments(problem.program, self._proposed)
+        self.update, self.looked = jit(self._updated), jit(self._looked)
+        self.point, self.optimiser = initial_state(problem), _optimiser(problem)
+        self.memory = self.optimiser.init(self.point)
         self.trace: list[float] = []
         self.bound: tuple[float, float] | None = None
 
@@ -220,46 +212,32 @@ class OpaqueSteps:
     def _look(self, rows: Rows, key: Array) -> tuple[Any, Any]:
         return self.looked(self.point, rows, self.problem.inducing, key, self._evaluated(rows, key))
 
+    # What is compiled.
 
-def _look(problem: Problem) -> Callable[..., tuple[Array, Array]]:
-    """What `fresh_bound` asks for, from values at the samples of a key."""
-    program, layout = problem.program, problem.layout
+    def _proposed(self, state: Any, rows: Rows, held: Any, key: Array) -> tuple[dict[str, Array], Rows, Array]:
+        """Parameters, rows and samples of the latents that the opaque functions are called with."""
+        problem, full = self.problem, complete(state, held)
+        q, _ = marginals(problem.program, problem.layout, full, rows, problem.jitter)
+        drawn = q.at(problem.program, problem.draws(key, q.mean.shape[1]))
+        return problem.program.parameters.constrain(full["parameters"]), rows, drawn
 
-    def look(state: Any, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Array, Array]:
-        full, parameters = complete(state, held), program.parameters.constrain(state["parameters"])
-        q, seen = marginals(program, layout, full, rows, problem.jitter)
-        given = problem, parameters, rows, q, weights(full), problem.draws(key, _count(rows)), values
-        return by_halves(*given), program.log_prior(parameters) - divergence(layout, full, seen)
-
-    return look
-
-
-def _propose(problem: Problem) -> Callable[..., tuple[dict[str, Array], Rows, Array]]:
-    """Parameters, rows and samples of the latents that the opaque functions are called with."""
-    program, layout = problem.program, problem.layout
-
-    def propose(state: Any, rows: Rows, held: Any, key: Array) -> tuple[dict[str, Array], Rows, Array]:
-        full = complete(state, held)
-        q, _ = marginals(program, layout, full, rows, problem.jitter)
-        drawn = q.at(program, problem.draws(key, q.mean.shape[1]))
-        return program.parameters.constrain(full["parameters"]), rows, drawn
-
-    return propose
-
-
-def _update(problem: Problem, optimiser: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, Array]]:
-    """A step up, from the opaque functions' values at the samples of this key."""
-    program, layout, jitter = problem.program, problem.layout, problem.jitter
-
-    def update(state: Any, memory: Any, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Any, Any, Array]:
-        normals = problem.draws(key, _count(rows))
+    def _updated(self, state: Any, memory: Any, rows: Rows, held: Any, key: Array, values: Values) -> Any:
+        """A step up, from the opaque functions' values at the samples of this key."""
+        problem, normals = self.problem, self.problem.draws(key, _count(rows))
 
         def bound(state: Any) -> Array:
-            return elbo(program, layout, complete(state, held), rows, problem.count, normals, values, jitter)
+            full, jitter = complete(state, held), problem.jitter
+            return elbo(problem.program, problem.layout, full, rows, problem.count, normals, values, jitter)
 
-        return _ascend(optimiser, bound, state, memory)
+        return _ascend(self.optimiser, bound, state, memory)
 
-    return update
+    def _looked(self, state: Any, rows: Rows, held: Any, key: Array, values: Values) -> tuple[Array, Array]:
+        """What `fresh_bound` asks for, from values at the samples of a key."""
+        problem, program, full = self.problem, self.problem.program, complete(state, held)
+        parameters = program.parameters.constrain(state["parameters"])
+        q, seen = marginals(program, problem.layout, full, rows, problem.jitter)
+        given = problem, parameters, rows, q, weights(full), problem.draws(key, _count(rows)), values
+        return by_halves(*given), program.log_prior(parameters) - divergence(problem.layout, full, seen)
 
 
 def _last_tenth(trace: list[float]) -> tuple[float, float]:
