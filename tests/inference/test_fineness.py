@@ -326,8 +326,8 @@ def test_the_cheap_rule_is_of_one_argument_without_kinks(law: str, quick: bool) 
 def test_some_rows_stand_for_all_and_the_worst_for_itself(right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is added to their bound counts as often as there are rows for each; the finer rule looks where it has to."""
 
-    def telling(*numbers: float | bool) -> Callable[..., Callable[..., tuple[float | bool, ...]]]:
-        return lambda problem, _: lambda result, rows: numbers
+    def telling(*numbers: float | bool) -> Callable[..., tuple[float | bool, ...]]:
+        return lambda problem, _, result, rows: numbers
 
     monkeypatch.setattr(resolution, "LOOKED_AT", 4)
     monkeypatch.setattr(resolution, "_quickly_added", telling(-2.0, 0.5, right))
@@ -344,7 +344,7 @@ def test_the_most_that_is_added_to_a_row_has_no_sign(monkeypatch: pytest.MonkeyP
     by_row = jnp.asarray([[1.0, -2.0, 0.0], [1.0, -6.0, 0.5]])
     monkeypatch.setattr(resolution, "quick_errors", lambda *_: (by_row, jnp.asarray(True)))
     problem: Any = SimpleNamespace(program=None)
-    added, worst, right = resolution._quickly_added(problem, ())(None, None)  # type: ignore[arg-type]
+    added, worst, right = resolution._quickly_added(problem, (), None, None)  # type: ignore[arg-type]
     assert float(added) == pytest.approx(1.0 - 5.0 + 0.375) and float(worst) == pytest.approx(5.0) and bool(right)
 
 
