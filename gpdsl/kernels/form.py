@@ -97,6 +97,21 @@ def count(form: Form) -> int:
             return sum(count(part) for part in parts)
 
 
+def shaping(form: Form) -> Iterator[bool]:
+    """Whether each of its parameters is a length-scale or of a formula, and no size of a part."""
+    match form:
+        case Base(parameters=parameters):
+            yield from (name == "ell" for name in parameters)
+        case ByFormula(formula=formula):
+            yield from (True for _ in formula.parameters)
+        case On(kernel=kernel) | Patches(kernel=kernel) | Scaled(kernel=kernel):
+            yield from (False for _ in range(count(form) - count(kernel)))
+            yield from shaping(kernel)
+        case Sum(terms=parts) | Product(factors=parts):
+            for part in parts:
+                yield from shaping(part)
+
+
 def inside(form: Form) -> Iterator[Form]:
     """It, and all that it is made of."""
     yield form

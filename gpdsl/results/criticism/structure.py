@@ -16,7 +16,8 @@ from gpdsl.errors import plural
 from gpdsl.inference.posteriors.family import Inverse
 from gpdsl.inference.symmetries import symmetry_of
 from gpdsl.inference.unrelated_rows import bends, missing_level
-from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum
+from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, shaping
+from gpdsl.language.model import reads_of
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import EXCHANGED, SKIPPED, Finding
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 FLEXIBLE = 0.5
 """Effective parameters a value from which latents follow single values, of more than a few values."""
 
-SHARED = 0.75
+SHARED, SHARED_BY_LEARNT = 0.75, 0.25
 """Share of the spread of values that the others tell, from which on latents follow what values have in common: what is
-left of it is half as wide."""
+left of it is half as wide. Where length-scales are learnt beside the noise, white noise has no such share, and an
+autoregression with noise on it has a third."""
 
 
 def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
@@ -48,7 +50,8 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         if not fit.choice.exact:  # sites are no values
             yield from _used(seen, used, spreading(fit.program))
             return
-        yield from _used(seen, used, "", _told_by_others(seen.program, inverses))
+        enough = SHARED_BY_LEARNT if _reach_is_learnt(fit.program) else SHARED
+        yield from _used(seen, used, "", _told_by_others(seen.program, inverses), enough)
         places = np.concatenate([each.alpha / np.sqrt(each.diagonal) for each in inverses])
         places = places[np.argsort(np.concatenate([each.rows for each in inverses]), kind="stable")]
         short = used > FLEXIBLE * seen.values
@@ -58,6 +61,13 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]
         used = sum(float(np.prod(root.shape[1:3]) - np.sum(root[0] ** 2)) for root in shared)
         yield from _used(seen, used, spreading(fit.program))
+
+
+def _reach_is_learnt(program: Program) -> bool:
+    """Whether a length-scale of a latent is learnt, or a number of a formula."""
+    kernels = [member.kernel for group in program.groups if not group.per_row for member in group.members]
+    shapes = [each for k in kernels for each, own in zip(k.arguments, shaping(k.form), strict=True) if own]
+    return any(read.name in program.parameters.initial for each in shapes for read in reads_of(each))
 
 
 def _told_by_others(program: Program, inverses: Sequence[Inverse]) -> float:
@@ -71,7 +81,7 @@ def _told_by_others(program: Program, inverses: Sequence[Inverse]) -> float:
     return 1.0 - sum(float(np.sum(1.0 / each.diagonal)) for each in inverses) / spread
 
 
-def _used(seen: Seen, used: float, spread: str, told: float = 0.0) -> Iterator[Finding]:
+def _used(seen: Seen, used: float, spread: str, told: float = 0.0, enough: float = SHARED) -> Iterator[Finding]:
     if seen.white or used < 0:
         why = WHITE if seen.white else "q is wider than the prior"
         yield Finding(SKIPPED, np.nan, False, f"effective parameters, as {why}")
@@ -80,7 +90,7 @@ def _used(seen: Seen, used: float, spread: str, told: float = 0.0) -> Iterator[F
     yield Finding(
         "effective parameters",
         used,
-        seen.values > FEW and used > FLEXIBLE * seen.values and told < SHARED,
+        seen.values > FEW and used > FLEXIBLE * seen.values and told < enough,
         f"{used:.1f} for {plural(seen.values, 'value')}"
         + f", of whose spread the others tell {told:.0%}" * (used > FLEXIBLE * seen.values and told > 0),
         "latents follow single values instead of what they have in common: "

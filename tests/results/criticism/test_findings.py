@@ -58,7 +58,10 @@ def test_what_ails_a_fit_is_found(ails: str) -> None:
 
 
 WALK = np.cumsum(np.random.default_rng(5).standard_normal(60))
+NOISES = np.random.default_rng(7).standard_normal((60, 2))
+AUTOREGRESSION = np.array([NOISES[: k + 1, 0] @ 0.8 ** np.arange(k, -1, -1) for k in range(60)]) + 0.5 * NOISES[:, 1]
 FOLLOWED = {  # values, kernel, noise, whether that is to be doubted
+    "an autoregression and noise": (AUTOREGRESSION, "s2 * Matern12(ell)", "sg", False),
     "a walk": (WALK, "s2 * Matern12(ell)", "sg", False),
     "a walk and a little noise": (
         WALK + 0.3 * np.random.default_rng(6).standard_normal(60),
