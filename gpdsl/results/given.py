@@ -65,7 +65,11 @@ def conditioned(beliefs: ex.Beliefs, count: int, posterior: Posterior) -> ex.Bel
     """Beliefs about all rows but the first `count`, whose outputs are known. Raises GpdslError for too many rows."""
     program = beliefs.program
     if beliefs.marginals.together or program.declarations.rows or program.uses():
-        raise GpdslError("given: a model with fields, row variables or opaque functions cannot be conditioned further")
+        what = "row variables" if program.declarations.rows else "opaque functions" if program.uses() else "fields"
+        raise GpdslError(
+            f"given: a model with {what} cannot be conditioned further; fit the rows of both together, "
+            "model.fit(data, start=fit), which begins where this fit has ended"
+        )
     known = beliefs.part(slice(0, count))
     if not any(np.any(np.asarray(each)) for each in known.rows.observed.values()):
         names = ", ".join(f"`{name}`" for name in program.declarations.outputs)
