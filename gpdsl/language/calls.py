@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from inspect import Parameter, getmembers, isfunction, signature
 from numbers import Integral, Real
@@ -116,7 +117,10 @@ def answering(function: Function, name: str = "") -> Function:
                 if called in MADE:
                     raise CallError(f"{called}: {MADE[called][0]}") from None
                 raise _refused(function, called, str(problem), keywords) from None
-            if wrong := _mistaken(function, given):
+            wrong = ""
+            with suppress(Exception):  # of what cannot be looked through, as sparse matrices of some versions
+                wrong = _mistaken(function, given)
+            if wrong:
                 raise CallError(f"{name or function.__name__}: {wrong}") from None
             raise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -200,6 +200,20 @@ def test_arguments_that_are_something_else_are_told_what_is_expected(fit: gpdsl.
             call()
     with pytest.raises(ZeroDivisionError):  # of the user's own, whose arguments are as they should be
         fit.model.fit({"site": ["a", "b"], "y": [0.0, 1.0]}, callback=lambda report: 1 / 0)
+
+
+def test_what_cannot_be_looked_through_leaves_the_error_as_it_is() -> None:
+    """As a sparse matrix of SciPy before 1.15, which raises where its rows are asked for."""
+
+    class Sparse(Iterable[float]):
+        def __iter__(self) -> Iterator[float]:
+            raise NotImplementedError
+
+    def fit(x: Sequence[float]) -> None:
+        raise ValueError("dense data is required")
+
+    with pytest.raises(ValueError, match="dense data is required"):
+        answering(fit)(Sparse())  # type: ignore[arg-type]
 
 
 def test_tables_say_what_they_have(fit: gpdsl.Fit) -> None:
