@@ -21,8 +21,8 @@ from gpdsl.inference.posteriors.pathwise import PriorDraws, random_waves, refuse
 from gpdsl.inference.posteriors.posterior import UNLIKE, Arrays, Paths, Posterior
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.quadruply_stochastic.basis import Basis
-from gpdsl.inference.quadruply_stochastic.sums import covariances, inputs_of, moments, slab, slabs
-from gpdsl.inference.quadruply_stochastic.weights import Features, Weights
+from gpdsl.inference.quadruply_stochastic.sums import covariances, inputs_of, moments, over_slabs
+from gpdsl.inference.quadruply_stochastic.weights import Features, Index, Weights
 from gpdsl.kernels.functionals import Values
 from gpdsl.kernels.numerics import cholesky, solve_lower
 from gpdsl.program.evaluation import prior_means
@@ -133,13 +133,11 @@ def augmentation(
     Its weight has the variance 1 / (h + k(x*, x*)) with h = sum_l precision_l k(x_l, x*)^2 over the rows, of which the
     inducing points are a sample.
     """
-    size = min(size, features.count)
 
-    def add(total: Array, number: Array) -> tuple[Array, None]:
-        index, live = slab(number, size, features.count)
-        return total + features.values(learnt, x, index) ** 2 @ live, None
+    def add(total: Array, index: Index, live: Array) -> Array:
+        return total + features.values(learnt, x, index) ** 2 @ live
 
-    squares, _ = jax.lax.scan(add, jnp.zeros(x.shape[0], x.dtype), jnp.arange(slabs(features.count, size)))
+    squares = over_slabs(features.count, size, add, jnp.zeros(x.shape[0], x.dtype))
     own = jax.vmap(lambda point: features.latent.covariance(learnt, point[None])[0, 0])(x)
     return own**2 / (stiffness / features.count * squares + own)
 
@@ -186,15 +184,12 @@ def _weighted_at(
 ) -> Float[Array, "draws rows 1"]:
     """Drawn functions at rows, around their prior mean; some basis functions at a time."""
     (features, learnt), x = held.read(program, parameters), inputs_of(program, rows)
-    size = min(BLOCK, held.features)
     left = drawn.weights if drawn.duals is None else drawn.weights - drawn.duals
 
-    def add(total: Array, number: Array) -> tuple[Array, None]:
-        index, live = slab(number, size, held.features)
-        return total + (features.consecutive(learnt, x, index) * live) @ left[index], None
+    def add(total: Array, index: Index, live: Array) -> Array:
+        return total + (features.consecutive(learnt, x, index) * live) @ left[index]
 
-    start = jnp.zeros((x.shape[0], left.shape[1]), x.dtype)
-    total, _ = jax.lax.scan(add, start, jnp.arange(slabs(held.features, size)))
+    total = over_slabs(held.features, BLOCK, add, jnp.zeros((x.shape[0], left.shape[1]), x.dtype))
     if drawn.prior is not None:
         prior = _prior_at(program, parameters, drawn.prior, x)
         if drawn.duals is None:  # the variance of the row's own weight

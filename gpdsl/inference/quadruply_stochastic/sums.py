@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows
 
 # Where the rows of a batch are: on the device with all others, or on disk, from which they are read when needed.
+
+Total = TypeVar("Total")
 
 Places = Int[np.ndarray, "..."]
 
@@ -90,16 +92,14 @@ def moments(
 
     The first column is the mean of f above its prior mean; memory is that of n by `size` values.
     """
-    size = min(size, features.count)
 
-    def add(total: tuple[Array, Array], number: Array) -> tuple[tuple[Array, Array], None]:
-        index, live = slab(number, size, features.count)
+    def add(total: tuple[Array, Array], index: Index, live: Array) -> tuple[Array, Array]:
         values = features.consecutive(learnt, x, index) * live
         seen = Seen(index, values, q.at(index), features.precision(learnt, index))
-        return (total[0] + seen.projected, total[1] + seen.spread), None
+        return total[0] + seen.projected, total[1] + seen.spread
 
     start = jnp.zeros((x.shape[0], 1 + q.columns), x.dtype), jnp.zeros(x.shape[0], x.dtype)
-    (projected, spread), _ = jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))
+    projected, spread = over_slabs(features.count, size, add, start)
     return projected, spread + jnp.sum(projected[:, 1:] ** 2, axis=1)
 
 
@@ -107,16 +107,14 @@ def covariances(
     features: Features, learnt: Unconstrained, x: Float[Array, "n d"], q: Weights, size: int
 ) -> Float[Array, "n n"]:
     """Covariances of Phi w under q between points, Phi C C' Phi', from all functions, `size` at a time."""
-    size = min(size, features.count)
 
-    def add(total: tuple[Array, Array], number: Array) -> tuple[tuple[Array, Array], None]:
-        index, live = slab(number, size, features.count)
+    def add(total: tuple[Array, Array], index: Index, live: Array) -> tuple[Array, Array]:
         values, part = features.consecutive(learnt, x, index) * live, q.at(index)
         lone = values * part.deviation(features.precision(learnt, index), index)
-        return (total[0] + values @ part.vectors[1:].T, total[1] + lone @ lone.T), None
+        return total[0] + values @ part.vectors[1:].T, total[1] + lone @ lone.T
 
     start = jnp.zeros((x.shape[0], q.columns), x.dtype), jnp.zeros((x.shape[0], x.shape[0]), x.dtype)
-    (dense, lone), _ = jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))
+    dense, lone = over_slabs(features.count, size, add, start)
     return dense @ dense.T + lone
 
 
@@ -125,27 +123,22 @@ def whole_divergence(features: Features, learnt: Unconstrained, q: Weights, size
 
     A dense S takes all pairs of blocks, O(m^2) once.
     """
-    size = min(size, features.count)
-    blocks = jnp.arange(slabs(features.count, size))
 
-    def add(total: Array, number: Array) -> tuple[Array, None]:
-        index, live = slab(number, size, features.count)
+    def add(total: Array, index: Index, live: Array) -> Array:
         part, precision = q.at(index), features.precision(learnt, index)
         if features.diagonal:
-            return total + jnp.sum(divergence(part, precision, index) * live), None
+            return total + jnp.sum(divergence(part, precision, index) * live)
         vectors = part.vectors * live
 
-        def pair(sum_: Array, other: Array) -> tuple[Array, None]:
-            there, seen = slab(other, size, features.count)
+        def pair(sum_: Array, there: Index, seen: Array) -> Array:
             cross = features.cross_precision(learnt, index, there)
-            return sum_ + 0.5 * jnp.sum((vectors @ cross) * q.at(there).vectors * seen), None
+            return sum_ + 0.5 * jnp.sum((vectors @ cross) * q.at(there).vectors * seen)
 
-        squares, _ = jax.lax.scan(pair, jnp.zeros((), vectors.dtype), blocks)
+        squares = over_slabs(features.count, size, pair, jnp.zeros((), vectors.dtype))
         alone = 0.5 * precision * part.deviation(precision, index) ** 2 - log_diagonal(part, precision, index)
-        return total + squares + jnp.sum(alone * live), None
+        return total + squares + jnp.sum(alone * live)
 
-    total, _ = jax.lax.scan(add, jnp.zeros((), q.vectors.dtype), blocks)
-    return total
+    return over_slabs(features.count, size, add, jnp.zeros((), q.vectors.dtype))
 
 
 def slabs(count: int, size: int) -> int:
@@ -158,6 +151,13 @@ def slab(number: Array | int, size: int, count: int) -> tuple[Index, Float[Array
     start = jnp.minimum(number * size, count - size)
     index = start + jnp.arange(size)
     return index, jnp.asarray(index >= number * size, float)
+
+
+def over_slabs(count: int, size: int, add: Callable[[Total, Index, Array], Total], start: Total) -> Total:
+    """A sum over all functions, `size` at a time: what `add` makes of it and of each block (`slab`) in turn."""
+    size = min(size, count)
+    numbers = jnp.arange(slabs(count, size))
+    return jax.lax.scan(lambda total, number: (add(total, *slab(number, size, count)), None), start, numbers)[0]
 
 
 @jax.tree_util.register_dataclass
@@ -198,14 +198,12 @@ class Held:
 def surveyed(features: Features, learnt: Mapping[str, Array], x: Float[Array, "b d"], held: Held, size: int) -> Running:
     """The sums over all functions at points, `size` functions at a time."""
 
-    def add(sums: Running, number: Array) -> tuple[Running, None]:
-        index, live = slab(number, size, features.count)
+    def add(sums: Running, index: Index, live: Array) -> Running:
         values = features.consecutive(learnt, x, index) * live
         seen = Seen(index, values, held.average.at(index), features.precision(learnt, index))
-        return sums.joined(seen, held.now[:, index]), None
+        return sums.joined(seen, held.now[:, index])
 
-    start = nothing_seen(x.shape[0], held.average.columns, x.dtype)
-    return jax.lax.scan(add, start, jnp.arange(slabs(features.count, size)))[0]
+    return over_slabs(features.count, size, add, nothing_seen(x.shape[0], held.average.columns, x.dtype))
 
 
 def added(
@@ -213,12 +211,11 @@ def added(
 ) -> Float[Array, "columns m"]:
     """`vectors` and S^-1 Phi' `duals` of some rows, one number of each dual vector for each row."""
 
-    def add(vectors: Array, number: Array) -> tuple[Array, None]:
-        index, live = slab(number, size, features.count)
+    def add(vectors: Array, index: Index, live: Array) -> Array:
         share = duals.T @ (features.consecutive(learnt, x, index) * live) / features.precision(learnt, index)
-        return with_part(vectors, part_of(vectors, index[0], size) + share, index[0]), None
+        return with_part(vectors, part_of(vectors, index[0], len(index)) + share, index[0])
 
-    return jax.lax.scan(add, vectors, jnp.arange(slabs(features.count, size)))[0]
+    return over_slabs(features.count, size, add, vectors)
 
 
 def part_of(numbers: Any, start: Array, size: int) -> Any:
