@@ -311,7 +311,7 @@ def at_values(program: Program, values: Mapping[str, Any]) -> Program:
     return replace(program, parameters=replace(program.parameters, initial=initial))
 
 
-def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64) -> Rows:
+def make_rows(program: Program, data: Data) -> Rows:
     """The arrays of the data as the program wants them: missing outputs get a harmless value and no weight.
 
     Inputs that are memory maps stay what they are.
@@ -325,12 +325,12 @@ def make_rows(program: Program, data: Data, dtype: np.dtype | type = np.float64)
         declared = program.declarations.outputs[name]
         known = data.observed[name]
         harmless = HARMLESS.get(declared.kind, 0.0)
-        outputs[name] = np.where(known, values, harmless).astype(dtype)
-        observed[name] = known.astype(dtype)
+        outputs[name] = np.where(known, values, harmless).astype(float)
+        observed[name] = known.astype(float)
         if declared.label is not None:
             classes = np.arange(program.translator.size(declared.label))
-            indicators[name] = (outputs[name][..., None] == classes).astype(dtype)
-    inputs: dict[str, Any] = {n: v if stays_on_disk(v) else v.astype(dtype) for n, v in data.inputs.items()}
+            indicators[name] = (outputs[name][..., None] == classes).astype(float)
+    inputs: dict[str, Any] = {n: v if stays_on_disk(v) else v.astype(float) for n, v in data.inputs.items()}
     rows = Rows(inputs, outputs, observed, indicators)
     for observation in program.observations:
         refuse_outside(program.evaluator, observation, rows)

@@ -13,6 +13,7 @@ from scipy import stats
 
 from gpdsl.data import bind
 from gpdsl.inference.opaque.surrogate import passed_parameters
+from gpdsl.inference.problem import as_arrays
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program, make_rows, take_rows
 from gpdsl.program.rows import Rows, Scope, observed_mask
@@ -106,7 +107,7 @@ def test_missing_outputs_get_a_harmless_value_and_no_weight() -> None:
     }
     data = bind(declarations, table)
     made = make_program(declarations, data.sizes, data.levels, {})
-    rows = make_rows(made, data, np.float32)
+    rows = as_arrays(make_rows(made, data), np.float32)
     np.testing.assert_array_equal(rows.outputs["y"], [[1, 4], [0, 5], [3, 6]])
     np.testing.assert_array_equal(rows.observed["y"], [[1, 1], [0, 1], [1, 1]])
     np.testing.assert_array_equal(rows.outputs["w"], [1, 2, 3])
