@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -48,7 +49,7 @@ class Alone:
     programs: dict[Any, Any] = field(default_factory=dict)
 
     def shared(self, make: Any, *arguments: Any, context: Any) -> Any:
-        return self.programs.setdefault((make, *context[2:]), jax.jit(make(self, context)))
+        return self.programs.setdefault((make, *context[2:]), jax.jit(partial(make, self, context)))
 
 
 @dataclass(frozen=True)
