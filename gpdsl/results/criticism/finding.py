@@ -288,15 +288,17 @@ def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
     """
     values, vectors = found.directions()
     flat, alone = int(np.sum(values < 1.0)), dict[str, float]()
-    for value, vector in zip(values[:flat], vectors.T[:flat], strict=True):
-        chosen = _moved(vector)
-        names = list(dict.fromkeys(found.names[i] for i in chosen))
-        if names[0] in ended:
-            continue
-        if len(names) == 1:
-            alone.setdefault(names[0], float(value))
-        else:
-            yield _confounded(names, float(value), vector[chosen])
+    moved = [
+        (float(value), vector, _moved(vector)) for value, vector in zip(values[:flat], vectors.T[:flat], strict=True)
+    ]
+    named = [(value, vector[at], [found.names[i] for i in at]) for value, vector, at in moved]
+    named = [each for each in named if each[2][0] not in ended]
+    for value, _, names in named:
+        if sum(set(names) >= set(other) for *_, other in named) >= len(names):  # in all of their directions
+            alone |= {name: alone.get(name, value) for name in names}
+    for value, vector, names in named:
+        if not set(names) <= set(alone):
+            yield _confounded(list(dict.fromkeys(names)), value, vector)
     if alone:
         yield _open(alone)
     if not flat:

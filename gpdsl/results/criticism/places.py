@@ -222,7 +222,7 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None, s
         "one by init"
         if short
         else "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
-        "kernel for what returns, or is short",
+        "kernel for what returns, is short, or is each group's own",
     )
 
 

@@ -317,6 +317,16 @@ def test_parameters_that_are_open_together_are_said_with_the_way_they_go() -> No
         assert "`s2`" in found.said and "`ell`" in found.said
 
 
+def test_parameters_that_are_open_in_all_directions_are_open_one_by_one() -> None:
+    """Two flat directions of two parameters leave both open: fixing one of the two was the remedy, said twice."""
+    turn = np.array([[0.8, 0.6], [-0.6, 0.8]])
+    matrix = np.diag([100.0, 0.0, 0.0])
+    matrix[1:, 1:] = turn @ np.diag([1e-4, 1e-2]) @ turn.T
+    curvature = Curvature(("s2", "ell", "alpha"), np.zeros(3), matrix, np.zeros(3), np.ones(3))
+    (found,) = (each for each in of_curvature(curvature, set()) if each.name == "parameters")
+    assert "`alpha` are not determined" in found.said and "`ell`" in found.said and "`s2`" not in found.said
+
+
 def test_what_is_asked_for_in_full_may_cost_what_it_does() -> None:
     assert affordable(SimpleNamespace(options=SimpleNamespace(diagnose="full"))) == np.inf  # type: ignore[arg-type]
 
