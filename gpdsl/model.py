@@ -59,16 +59,16 @@ class Model:
         resume: bool = False,
         **options: Unpack[FitOptions],
     ) -> Fit:
-        """Fit the model by variational inference.
+        """Fit the model: exactly where that can be had, else by variational inference, or by the `engine` that is named.
 
-        data: dict of arrays, DataFrame, or path of a CSV or Parquet file. columns: data column of each model name,
-        where they differ. standardise: inputs and outputs to be fitted with mean 0 and standard deviation 1: True for
-        all that can be, their names, or `{"x": (mean, sd)}`; the fit remembers the numbers, and what is predicted is in
-        the units of the data. options: those of `FitOptions`; `gpdsl.language.options` tells what they mean. callback:
-        called between steps with a `Report`. progress: a bar with the time left; in terminals and notebooks a fit that
-        takes longer than some seconds has one unless this is False. Ctrl-C returns the best state so far. start:
-        another fit to begin with, of this model or one that shares latents with it: its parameters (`init` comes before
-        them), its inducing points unless another number is asked for, and its posterior.
+        data: dict of arrays, rows first; a data frame; or the path of a CSV, Parquet or .npz file. columns: data column
+        of each model name, where they differ. standardise: inputs and outputs to be fitted with mean 0 and standard
+        deviation 1: True for all that can be, their names, or `{"x": (mean, sd)}`; the fit remembers the numbers, and
+        what is predicted is in the units of the data. options: those of `FitOptions`; `gpdsl.language.options` tells
+        what they mean. callback: called between steps with a `Progress`. progress: a bar with the time left; in terminals
+        and notebooks a fit that takes longer than some seconds has one unless this is False. Ctrl-C returns the best
+        state so far. start: another fit to begin with, of this model or one that shares latents with it: its parameters
+        (`init` comes before them), its inducing points unless another number is asked for, and its posterior.
 
         checkpoint: a file for the fit, which also gets the best state so far every minute or so. resume: go on from
         that file, where there is one, after whatever has ended the fit; one that was finished is returned as it is.
