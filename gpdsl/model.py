@@ -59,13 +59,13 @@ class Model:
         resume: bool = False,
         **options: Unpack[FitOptions],
     ) -> Fit:
-        """Fit the model: exactly where that can be had, else by variational inference, or by the `engine` that is named.
+        """Fit the model: exactly where that can be had, else by variational inference, or by the `engine` you name.
 
         data: dict of arrays, rows first; a data frame; or the path of a CSV, Parquet or .npz file. columns: data column
         of each model name, where they differ. standardise: inputs and outputs to be fitted with mean 0 and standard
         deviation 1: True for all that can be, their names, or `{"x": (mean, sd)}`; the fit remembers the numbers, and
         what is predicted is in the units of the data. options: those of `FitOptions`; `gpdsl.language.options` tells
-        what they mean. callback: called between steps with a `Progress`. progress: a bar with the time left; in terminals
+        what they mean. callback: called between steps with a `Report`. progress: a bar with the time left; in terminals
         and notebooks a fit that takes longer than some seconds has one unless this is False. Ctrl-C returns the best
         state so far. start: another fit to begin with, of this model or one that shares latents with it: its parameters
         (`init` comes before them), its inducing points unless another number is asked for, and its posterior.
@@ -224,7 +224,8 @@ def compile(
 ) -> Model:
     """A model from its text. Raises ModelError, listing every mistake with its position.
 
-    folder: where the files lie that it uses (`use "kernels.gpm"`). allow: further folders they may lie in.
+    externals: opaque functions by name, for this model alone. name: what messages call the text. folder: where the
+    files lie that it uses (`use "kernels.gpm"`). allow: further folders they may lie in.
     """
     if not isinstance(text, str):
         raise GpdslError(
@@ -239,7 +240,7 @@ def compile(
 def load(path: str | Path, *, externals: Externals | None = None, allow: PathLike | Sequence[PathLike] = ()) -> Model:
     """A model from a `.gpm` file. Raises ModelError for mistakes in it, GpdslError when it cannot be read.
 
-    allow: folders outside its own that hold files it uses.
+    externals: opaque functions by name, for this model alone. allow: folders outside its own with files it uses.
     """
     if isinstance(path, str) and "\n" in path.strip():
         raise GpdslError("load takes the path of a file: gpdsl.compile takes the text of a model")
@@ -263,5 +264,5 @@ def zoo_text(name: str) -> str:
 
 @answering
 def zoo(name: str, *, externals: Externals | None = None) -> Model:
-    """A model shipped with the package."""
+    """A model shipped with the package, as `compile` gives it. Raises GpdslError for an unknown name."""
     return compile(zoo_text(name), externals=externals, name=f"{name}.gpm")
