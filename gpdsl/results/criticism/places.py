@@ -85,6 +85,8 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
         known, y = np.asarray(seen.rows.observed[name], bool), np.asarray(seen.rows.outputs[name])
         if len(own) != 1 or own[0].levels or own[0].vector or own[0].registered or not known.all():
             continue
+        if fit.program.declarations.outputs[name].kind == "binary" and np.ptp(y) == 0:
+            continue  # that something holds in all rows, as that values lie in their intervals, is no draw
         low, high = (
             np.mean(np.broadcast_to(cdf(own[0], y, reached), (DRAWS, *y.shape)), axis=0) for reached in (False, True)
         )

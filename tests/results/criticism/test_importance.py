@@ -120,3 +120,14 @@ def test_what_q_says_of_white_noise_at_its_rows_is_not_drawn_anew() -> None:
         found = importance._likelihoods(fit, seen.data, [white[:, None, None]])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert list(values_seen(fit, seen)) == []
+
+
+def test_what_holds_in_all_rows_is_no_draw() -> None:
+    """Values that were rounded are ones whose chance is that of their intervals: neighbours were told to miss alike."""
+    for y in (np.ones(30), np.arange(30) % 2):
+        fit = unlearnt(
+            "input x : real\noutput y : binary\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Bernoulli(logit = f)", {"x": X, "y": y}
+        )
+        with precision("float64"):
+            found = list(values_seen(fit, Seen(fit, fitted_rows(fit, {"x": X, "y": y}, ""))))
+        assert bool(found) == (np.ptp(y) > 0)
