@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from xarray import DataTree
 
-    from gpdsl.results.named import DrawnFunctions
+    from gpdsl.results.functions import DrawnFunctions
     from gpdsl.results.row_variables import RowVariable
 
 
@@ -356,7 +356,7 @@ class Fit(Shown, Criticised):
         `functions(data, name)` is [count, rows, *axes], `functions[0](data, name)` the first. Wilson et al. (2020).
         Raises GpdslError for kernels of which no random waves are known, row variables and fields.
         """
-        from gpdsl.results.named import draw_functions
+        from gpdsl.results.functions import draw_functions
 
         return draw_functions(self, count, seed)
 

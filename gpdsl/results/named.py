@@ -6,36 +6,25 @@ import difflib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from gpdsl.data import Data
 from gpdsl.data.bound import Standardised
 from gpdsl.data.table import free_memory
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.inference.posteriors.posterior import Paths
-from gpdsl.inference.problem import as_arrays
 from gpdsl.language import model as m
-from gpdsl.language.calls import NoSuchPlaceError, answering, spoken
 from gpdsl.language.options import check_option
-from gpdsl.program.cache import jit, precision
-from gpdsl.program.joint import Marginals
-from gpdsl.program.program import Program, make_rows
-from gpdsl.results.expectation import Beliefs, values_of
-from gpdsl.results.settings import refuse_settings
-from gpdsl.results.simulations import Simulations
+from gpdsl.program.program import Program
+from gpdsl.results.expectation import Beliefs
 from gpdsl.symbolic.laws import Law, elements
-from gpdsl.symbolic.readings import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import NeedsElements, Position, Translator, axis_key
 
 if TYPE_CHECKING:
-    from gpdsl.results.fit import Fit
+    pass
 
 
 # Draws of outputs that read other outputs: first what is read, at the same drawn latents, then the output itself.
@@ -287,110 +276,3 @@ def _read_at(translator: Translator, name: str, law: Law, positions: Positions) 
     except NeedsElements:  # which the mean is not: it is generic
         return None
     return at if own == mean else None
-
-
-# Whole functions drawn from a fit: called with any rows, again and again, they are always the same functions.
-
-
-@spoken
-@dataclass(frozen=True, eq=False)
-class DrawnFunctions(Sequence["DrawnFunction"]):
-    """Functions of the posterior: called with rows and a name, all give [draws, rows, *axes] and each [rows, *axes].
-
-    O(N + M) per point and draw, for waves and data or inducing points.
-    """
-
-    fit: Fit
-    paths: Paths
-    draws: int
-    seed: int
-    compiled: dict[Program, Callable[..., Array]] = field(default_factory=dict, repr=False)
-    seen: list[Data] = field(default_factory=list, repr=False)
-    """No rows, with the levels that the fit does not know and calls have had so far: a name keeps its number."""
-
-    def __len__(self) -> int:
-        return self.draws
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """`pickle` and `copy` take the fit and the levels that calls have had, and draw again."""
-        return draw_functions, (self.fit, self.draws, self.seed, self.seen)
-
-    def __getitem__(self, number: Any) -> Any:
-        try:
-            found = range(self.draws)[number]
-        except (IndexError, TypeError) as problem:
-            asked = quoted(repr(number))[:40]
-            raise NoSuchPlaceError(
-                f"there are {self.draws} functions, 0 to {self.draws - 1}, and none is {asked}; "
-                "`functions(data, name)` has the values of all, `functions[0](data, name)` those of one"
-            ) from problem
-        return [DrawnFunction(self, each) for each in found] if isinstance(found, range) else DrawnFunction(self, found)
-
-    def __repr__(self) -> str:
-        return f"<{self.draws} functions drawn from the posterior of {self.fit.program.declarations.name}>"
-
-    @partial(answering, name="functions")
-    def __call__(self, data: Any, name: str | None = None) -> Float[np.ndarray, "draws rows *axes"]:
-        """Values of a latent, the first by default, or of a let, at rows that need the inputs only."""
-        fit = self.fit
-        bound = fit.bind(data, None, outputs=False, beside=self.seen[-1] if self.seen else None)
-        self.seen[:] = [bound.take(slice(0, 0))]
-        with precision(fit.options.dtype):
-            beliefs = self._beliefs(bound)
-            asked = next(iter(fit.program.declarations.latents)) if name is None else name
-            if is_output(beliefs, asked):
-                raise GpdslError(f"`{asked}` is an output, with noise in every row: ask for latents or lets")
-            found = of_quantity(beliefs, asked, lambda e, keys: self._values(beliefs, e, keys))
-            found = located(fit.program, fit.standardised).back(asked, found)
-            return found[:, 0] if asked in field_quantities(fit.program.declarations) else found
-
-    def _beliefs(self, data: Data) -> Beliefs:
-        """The rows with the values of all latents there, as the means of components: one for each draw."""
-        fit, program = self.fit, self.fit.predicting
-        rows, parameters = as_arrays(
-            (make_rows(program, fit.standardised.applied(data)), dict(fit.parameters)), fit.options.dtype
-        )
-        latents = values_of(self.paths, program, rows, parameters, self._compute(program))
-        nothing = Marginals(latents, jnp.zeros_like(latents))
-        return Beliefs(program, parameters, rows, nothing, np.full(self.draws, 1.0 / self.draws), fit.options.seed)
-
-    def _compute(self, program: Program) -> Callable[..., Array]:
-        if program not in self.compiled:
-            plain = program.without_sums()
-            self.compiled[program] = jit(lambda rows, *numbers: self.paths.compute(plain, rows, *numbers))
-        return self.compiled[program]
-
-    def _values(self, beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[Array, "draws rows *keys"]:
-        program, latents = beliefs.program, beliefs.marginals.mean
-        externals = {}
-        if program.uses():
-            simulations = Simulations.of(program, beliefs.count, np.inf)
-            externals = {k: v[0] for k, v in simulations.evaluate(beliefs, latents[None]).items()}
-        value = jnp.asarray(program.evaluator(expression, beliefs.scope(latents, externals), keys))
-        axes = value.shape[value.ndim - len(keys) :] if value.ndim >= len(keys) else (1,) * len(keys)
-        return jnp.broadcast_to(value, (*latents.shape[:2], *axes))
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnFunction:
-    """One of them."""
-
-    every: DrawnFunctions
-    number: int
-
-    @partial(answering, name="functions[0]")
-    def __call__(self, data: Any, name: str | None = None) -> Float[np.ndarray, "rows *axes"]:
-        """Values at rows: see `DrawnFunctions`."""
-        return self.every(data, name)[self.number]
-
-
-def draw_functions(fit: Fit, count: int, seed: int, seen: Sequence[Data] = ()) -> DrawnFunctions:
-    """So many functions from the posterior of a fit; `seen` are the levels of calls of theirs before."""
-    seed = check_draws("draw_functions", count, seed, 4096 * fit.program.latents)  # of 1024 waves 2 numbers, twice
-    refuse_settings(fit.settings, "draw_functions", "`prediction.draws` gives draws of all rows together")
-    if not fit.program.latents:
-        raise GpdslError("draw_functions: this model has no latents; `prediction.draws` gives draws of its outputs")
-    rng = np.random.default_rng(seed)
-    with precision(fit.options.dtype):
-        component = rng.choice(len(fit.weights), size=count, p=fit.weights / fit.weights.sum())
-        return DrawnFunctions(fit, fit.at_rows.paths(component, rng, seed), count, seed, seen=[*seen])

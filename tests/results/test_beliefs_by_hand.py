@@ -26,10 +26,10 @@ from gpdsl.results.criticism import cavity
 from gpdsl.results.draws import row_by_row
 from gpdsl.results.expectation import AS_MANY, MANY, ROUGH, ROWS_AT_ONCE, SAMPLES, Beliefs, each_component, mean_of
 from gpdsl.results.fit import Fit
+from gpdsl.results.functions import draw_functions
 from gpdsl.results.given import conditioned
 from gpdsl.results.integrals import polynomial_mean
 from gpdsl.results.levels import without_words
-from gpdsl.results.named import draw_functions
 from gpdsl.results.pictures import plot, style
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.slopes import THIN

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -81,8 +81,8 @@ def refuse_unsuited(program: Program, inducing: Sequence[Functionals] = ()) -> N
 
 
 def random_waves(program: Program, draws: int, rng: np.random.Generator, seed: int) -> list[PriorDraws]:
-    """Draws of every group of a program from the prior."""
-    found, first = [], 0
+    """Draws of every group of a program from the prior; those of one seed begin at random places of its stream."""
+    found, first = [], int(rng.integers(2**31))
     for group in program.groups:
         shape = group.size, draws, WAVES
         sizes, starts = jnp.asarray(rng.rayleigh(size=shape)), jnp.asarray(rng.random(shape))
@@ -136,12 +136,18 @@ class PriorDraws:
         self, program: Program, group: Group, parameters: Mapping[str, Array], at: Functionals
     ) -> Float[Array, "processes values draws"]:
         """`at` with the kernel at these parameters."""
+        return _reading(program, next(n for n, own in enumerate(program.groups) if own is group))(self, parameters, at)
 
-        def values(own: PriorDraws, parameters: Mapping[str, Array], at: Functionals) -> Array:
-            kernel = kernel_values(program.evaluator, group, parameters)
-            return own.at(group, kernel, at)
 
-        return jit(values)(self, parameters, at)
+@lru_cache(maxsize=16)
+def _reading(program: Program, number: int) -> Callable[[PriorDraws, Mapping[str, Array], Functionals], Array]:
+    """What draws of one group's prior have at some functionals, compiled once for all draws of a seed."""
+    group = program.groups[number]
+
+    def values(own: PriorDraws, parameters: Mapping[str, Array], at: Functionals) -> Array:
+        return own.at(group, kernel_values(program.evaluator, group, parameters), at)
+
+    return jit(values)
 
 
 def arguments_of(group: Group, kernel: KernelValues, process: int) -> tuple[Array, ...]:
