@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -229,9 +230,17 @@ def test_settings_answer_lists_and_refuse_what_they_do_not_know(fit: gpdsl.Fit) 
     assert all(hasattr(gpdsl.Prediction, each) for each in PREDICTED)
 
 
-def test_whole_functions_are_refused(fit: gpdsl.Fit) -> None:
-    with pytest.raises(gpdsl.GpdslError, match="draws of all rows"):
-        fit.draw_functions(2)
+@pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.slow)])
+def test_whole_functions_are_those_of_the_settings(fit: gpdsl.Fit, count: int) -> None:
+    """As many of each as its weight says, in any order, and the same whenever they are called."""
+    prediction, functions = fit.predict({"x": AT}), fit.draw_functions(count, seed=1)
+    drawn, sd = functions({"x": AT}), prediction.sd("f")
+    assert np.max(np.abs(drawn.mean(axis=0) - prediction.mean("f")) / sd) < 4.5 / np.sqrt(count)
+    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=5 / np.sqrt(count))
+    assert sum(part.draws for part in functions.parts) == len(functions) == count
+    assert len({id(part.parameters) for part in functions.parts}) > 5
+    again = functions if count > 100 else copy.deepcopy(functions)
+    np.testing.assert_allclose(again[3]({"x": AT[2:4]}), drawn[3, 2:4], rtol=1e-8)
 
 
 def test_ctrl_c_while_integrating_keeps_the_fit(data: dict[str, np.ndarray]) -> None:

@@ -86,8 +86,8 @@ def random_waves(program: Program, draws: int, rng: np.random.Generator, seed: i
     for group in program.groups:
         shape = group.size, draws, WAVES
         sizes, starts = jnp.asarray(rng.rayleigh(size=shape)), jnp.asarray(rng.random(shape))
-        found.append(PriorDraws(sizes, starts, (first + np.arange(group.size)) * draws * WAVES, seed))
-        first += group.size
+        found.append(PriorDraws(sizes, starts, (first + np.arange(group.size) * draws * WAVES) % 2**31, seed))
+        first += group.size * draws * WAVES
     return found
 
 
