@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -281,10 +281,10 @@ NAMED, LISTED = 4, 8
 """Elements that are named of one direction, and of all that are open by themselves."""
 
 
-def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
+def of_curvature(found: Curvature, ended: set[str], gone: Collection[str] = ()) -> Iterator[Finding]:
     """Directions in which the evidence is flat, in the names of parameters, and whether the search has ended at all.
 
-    Not those that move most what has `ended` where the evidence is flat on the real line.
+    Not those that move most what has `ended` where the evidence is flat on the real line; `gone` are next to 0.
     """
     values, vectors = found.directions()
     flat, alone = int(np.sum(values < 1.0)), dict[str, float]()
@@ -300,7 +300,7 @@ def of_curvature(found: Curvature, ended: set[str]) -> Iterator[Finding]:
         if not set(names) <= set(alone):
             yield _confounded(list(dict.fromkeys(names)), value, vector)
     if alone:
-        yield _open(alone)
+        yield _open(alone, gone)
     if not flat:
         widest = float(1.0 / np.sqrt(values[0])) if len(values) else 0.0
         yield Finding(
@@ -321,14 +321,14 @@ def _moved(vector: np.ndarray) -> list[int]:
     return [int(i) for i in order if np.abs(vector[i]) >= TOGETHER * np.abs(vector[order[0]])][:NAMED]
 
 
-def _open(alone: dict[str, float]) -> Finding:
+def _open(alone: dict[str, float], gone: Collection[str]) -> Finding:
     """Elements along which the evidence hardly falls, with their curvatures."""
     names, flattest = [f"`{name}`" for name in alone], min(alone.values())
     if len(names) == 1:
         said = f"{names[0]} is not determined by the data: its value is where the search has ended"
-        return Finding(
-            "parameters", flattest, True, said, f"give {names[0]} a prior that says more, or bounds, or fix it"
-        )
+        remedy = "it is next to 0: leave out what it scales, or " if {*alone} & {*gone} else ""
+        remedy += f"give {names[0]} a prior that says more, or bounds, or fix it"
+        return Finding("parameters", flattest, True, said, remedy)
     left = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     listed = ", ".join(names[:LISTED]) + left if left else f"{', '.join(names[:-1])} and {names[-1]}"
     said = f"{listed} are not determined by the data: their values are where the search has ended"

@@ -78,6 +78,9 @@ ASKED = {"full", "all", "everything"}
 MANY = 0.02
 """Share of rows with k above 0.7."""
 
+NOTHING = 0.01
+"""Share of its start from which down a parameter is next to 0."""
+
 DRAWS, ROWS = 1000, 1000
 """Data sets drawn anew, and rows of each at most."""
 
@@ -319,13 +322,20 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
         try:
             found = _curvature(fit, ended)
             errors = natural_errors(fit.program.parameters, found, as_arrays(dict(ended.learnt), fit.options.dtype))
-            findings += of_curvature(found, {name for _, names in edges for name in names})
+            findings += of_curvature(found, {name for _, names in edges for name in names}, _gone(fit))
         except Unknown as reason:
             lacking = str(reason)
         findings += _alike(fit, ended)
         told = _looked(fit, seen, paid)
         findings = [*judged(fit, [*findings, *told.findings]), *skipped(fit, seen, told.silent)]
     return Inspection(errors, lacking, tuple(findings), tuple(told.left), tuple(told.failed))
+
+
+def _gone(fit: Fit) -> set[str]:
+    """Positive parameters that the search has left with next to nothing of their start."""
+    declared, starts = fit.program.declarations.params, fit.program.parameters.initial
+    positive = {name: start for name, start in starts.items() if declared[name].constraint == "positive"}
+    return {name for name, start in positive.items() if not start.ndim and fit.parameters[name] < NOTHING * start}
 
 
 class _Looked(NamedTuple):

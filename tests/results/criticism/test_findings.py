@@ -304,6 +304,16 @@ def test_one_row_has_no_neighbours() -> None:
     assert not found.doubtful
 
 
+def test_a_scale_that_has_gone_to_nothing_may_be_left_out() -> None:
+    rng, x = np.random.default_rng(2), np.linspace(0, 10, 40)
+    text = "input x : real\noutput y : real\nparam s : positive\nparam t : positive\n"
+    text += "latent f(x) ~ GP(0, RBF(1.5) + s * Periodic(0.7, 1))\ny ~ Normal(f, 0.2 * t)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": np.sin(x) + 0.2 * rng.standard_normal(40)}, progress=False)
+    (found,) = (each for each in fit.diagnose() if each.name == "parameters")
+    assert found.said.startswith("`s` is not determined")
+    assert found.remedy.startswith("it is next to 0: leave out what it scales, or give `s` a prior")
+
+
 def test_parameters_that_are_open_together_are_said_with_the_way_they_go() -> None:
     def said(sign: float) -> Finding:
         matrix = np.array([[1.0, -sign], [-sign, 1.0]]) * 100 + 1e-3 * np.eye(2)
