@@ -115,6 +115,8 @@ def _at_levels(
         seen = "no index"
         remedy = f"make an index an argument, `latent f(x, {first})`, or a column, `input task : label[{first}]`"
         remedy += f"; with `on`, name it there: `on = [x, {first}]`"
+    elif not on and not others and len(levels) == 1:
+        remedy = f"a covariance L L' + diag(k) of {shown} alone is `Coregion(L, k)`"
     elif len(levels) > 1:
         seen, remedy = f"several: {shown}", f"say which one: `on = [x, {first}]`"
     return scope.problems.fail(wrong.LevelNotSeen(call.span, name, seen, domain.latent, remedy))

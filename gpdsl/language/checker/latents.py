@@ -46,8 +46,8 @@ def check_kernel(scope: Scope, place: Place, formula: syntax.Formula, domain: Do
     remedy = "use a kernel such as `RBF(1)`; a number alone is a variance: `s2 * Constant()`"
     if isinstance(formula, syntax.Name) and _is_kernel(scope, formula):
         name = formula.identifier.text
-        why = f"`{name}` lacks its brackets"
-        remedy = f"write `{name}({', '.join(each.name for each in KERNELS[name].parameters)})`"
+        own = scope.kernels[name].parameters if name in scope.kernels else [p.name for p in KERNELS[name].parameters]
+        why, remedy = f"`{name}` lacks its brackets", f"write `{name}({', '.join(own)})`"
     return scope.problems.fail(NotAKernel(formula.span, why, remedy))
 
 
@@ -61,7 +61,7 @@ def _is_kernel(scope: Scope, formula: syntax.Formula) -> bool:
         case syntax.Negation(operand=operand):
             return _is_kernel(scope, operand)
         case syntax.Name(identifier=name):
-            return name.text in KERNELS and name.text not in scope.sorts
+            return name.text in scope.kernels or (name.text in KERNELS and name.text not in scope.sorts)
     return False
 
 
