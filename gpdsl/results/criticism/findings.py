@@ -61,7 +61,7 @@ from gpdsl.results.criticism.places import (
     values_seen,
 )
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import alike, correlation, flexibility, reach, rows_and_levels, symmetry
+from gpdsl.results.criticism.structure import correlation, flexibility, other_places, reach, rows_and_levels, symmetry
 from gpdsl.results.criticism.through_layers import multiplications, rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import randomised
@@ -325,7 +325,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
             findings += of_curvature(found, {name for _, names in edges for name in names}, _gone(fit))
         except Unknown as reason:
             lacking = str(reason)
-        findings += _alike(fit, ended)
+        findings += _other_places(fit, ended)
         told = _looked(fit, seen, paid)
         findings = [*judged(fit, [*findings, *told.findings]), *skipped(fit, seen, told.silent)]
     return Inspection(errors, lacking, tuple(findings), tuple(told.left), tuple(told.failed))
@@ -367,12 +367,13 @@ def _looked(fit: Fit, seen: Seen, paid: float) -> _Looked:
     return found
 
 
-def _alike(fit: Fit, ended: Ended) -> list[Finding]:
+def _other_places(fit: Fit, ended: Ended) -> list[Finding]:
     """Learnt parameters that no density tells apart; averages over parameters and chains tell of theirs."""
     if ended.profile is None or fit.settings is not None or not allows_errors(fit, EVALUATIONS):
         return []
     try:
-        return list(alike(fit, ended.evidence, as_arrays(dict(ended.learnt), fit.options.dtype)))
+        asked = fit, ended.evidence, as_arrays(dict(ended.learnt), fit.options.dtype)
+        return list(other_places(*asked))
     except TROUBLE:
         return []
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jaxtyping import Float
 
 from gpdsl.data import Data
 from gpdsl.errors import plural
+from gpdsl.inference.modes import TIMES
 from gpdsl.inference.posteriors.family import Inverse
 from gpdsl.inference.symmetries import symmetry_of
 from gpdsl.inference.unrelated_rows import bends, missing_level
@@ -150,7 +152,13 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
         )
 
 
-def alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
+def other_places(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
+    """Where learnt parameters are as good, which no density tells apart, or better, as periods at a part of theirs."""
+    yield from _alike(fit, profile, learnt)
+    yield from _other_cycles(fit, profile, learnt)
+
+
+def _alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
     """Learnt parameters that no density tells apart, or whose sign none knows."""
     symmetry = symmetry_of(fit.program, profile, learnt)
     if (count := len(symmetry)) > 1:
@@ -161,6 +169,21 @@ def alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
             f"{'; '.join(symmetry.told)} changes no density: these values are one of {count} alike, and which name has "
             "which is by chance",
         )
+
+
+def _other_cycles(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
+    """Periods and frequencies of which a part or a multiple explains more, all else as it is."""
+    top, bijectors = profile.value(learnt), fit.program.parameters.bijectors
+    for name in fit.program.parameters.data.steps:
+        here, others = np.asarray(bijectors[name].forward(learnt[name])), dict[float, float]()
+        for value in (times * here for times in TIMES if not here.ndim and bijectors[name].contains(times * here)):
+            moved = jnp.asarray(bijectors[name].inverse(value), learnt[name].dtype)
+            others[float(value)] = profile.value({**learnt, name: moved})
+        if others and (gain := max(others.values()) - top) > 1.0:
+            better = max(others, key=others.__getitem__)
+            said = f"`{name}` = {here:.4g} takes several cycles for one, or part of one: {better:.4g} is worth "
+            said += f"{plural(gain, 'nat', '.2g')} more, all else as it is"
+            yield Finding("parameters", gain, True, said, f"begin there, init = {{{name!r}: {better:.4g}}}")
 
 
 def correlation(fit: Fit, seen: Seen) -> Iterator[Finding]:

@@ -220,3 +220,17 @@ def test_what_neighbours_share_is_looked_for_on_the_other_side_of_the_length_sca
     remedies = [getattr(alike("calibration", places, line, short), "remedy", "") for short in (False, True)]
     assert ["shorter length-scale" in each for each in remedies] == [True, False]
     assert "from a longer one by init" in remedies[1]
+
+
+@pytest.mark.parametrize("start", ["= 40", pytest.param("", marks=pytest.mark.slow)])
+def test_a_period_of_several_cycles_is_told(start: str) -> None:
+    """From 40 the search ends at 36, tens of nats below 12, of which three are one of it."""
+    rng, x = np.random.default_rng(0), np.arange(72.0)
+    y = np.sin(x * np.pi / 6) + 0.5 * np.cos(x * np.pi / 3) + 0.4 * rng.standard_normal(72)
+    text = f"input x : real\noutput y : real\nparam p : positive {start}\nparam s2 : positive\nparam sigma : positive\n"
+    text += "latent f(x) ~ GP(0, s2 * Periodic(1, p))\ny ~ Normal(f, sigma)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": y}, progress=False)
+    found = [each for each in fit.diagnose() if "takes several cycles for one" in each.said]
+    assert len(found) == bool(start)
+    if found:
+        assert 11.5 < float(found[0].remedy.split("'p': ")[1].rstrip("}")) < 12.5 and found[0].number > 10
