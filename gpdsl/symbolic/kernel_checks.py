@@ -54,6 +54,8 @@ class _Use:
     arguments: tuple[m.Expression, ...]
     columns: int
     translator: Translator
+    positive: bool
+    """Whether its columns are inputs that are never below 0."""
 
 
 def check_kernels(declarations: m.Declarations) -> None:
@@ -86,11 +88,34 @@ def _rough(declarations: m.Declarations) -> Iterator[Mistake]:
         if read.name not in reads or order > len(reads[read.name].functional.derivative):
             reads[read.name] = read
     for name, read in reads.items():
-        known = analyse(declarations.latents[name].kernel, declarations, declarations.latents[name]).smoothness
+        latent = declarations.latents[name]
+        known = analyse(latent.kernel, declarations, latent).smoothness
+        if known is None and any(_kinked(declarations, latent, each) for each in _inside(latent.kernel)):
+            known = 0
         if known is not None and known < len(read.functional.derivative):
             times = {0: "not differentiable", 1: "differentiable once only"}.get(known, "differentiable twice only")
-            kernel = next(_inside(declarations.latents[name].kernel)).name
+            kernel = next(_inside(latent.kernel)).name
             yield errors.RoughFormula(read.span, name, kernel, times)
+
+
+NEAR, SMOOTH = (1e-3, 1e-4), 3.0
+"""Shares of the spread by which points are moved, and how many times more the variance of a slope is over the shorter
+step before there is none: it is the same where functions are differentiable, and ten times as large beside a kink."""
+
+
+def _kinked(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula) -> bool:
+    """Whether a formula of two points in one column has a kink where these meet, as min(a, b) has."""
+    use = _use(declarations, latent, kernel)
+    if use is None or use.formula.radial or use.formula.levels or use.columns > 1:
+        return False
+    numbers = kernel_values.numbers_near(use.translator, use.formula, use.arguments, None)
+    points, slopes = np.abs(np.random.default_rng(3).normal(size=(POINTS, 1))), []
+    for step in NEAR:
+        both = np.concatenate([points, points + step])
+        values = kernel_values.matrix(use.formula, numbers, both, both)
+        here, beside, across = values[:POINTS, :POINTS], values[POINTS:, POINTS:], values[:POINTS, POINTS:]
+        slopes.append(np.nanmedian(np.diag(here + beside - 2.0 * across)) / step**2)
+    return bool(slopes[1] > SMOOTH * slopes[0] > 0)
 
 
 def _reads(declarations: m.Declarations) -> Iterator[m.Read]:
@@ -119,7 +144,7 @@ def _finding(use: _Use) -> tuple[str, str] | None:
     several = f" in {use.columns} columns" if use.columns > 1 else ""
     advice = SEVERAL if use.columns > 1 else "check the signs and powers of the formula"
     for around in (False, True):
-        smallest, largest, numbers = eigenvalues(use.formula, use.translator, use.arguments, use.columns, around)
+        smallest, largest, numbers = _eigenvalues(use, around)
         if smallest < -TOLERANCE * largest:
             shown = f"it has eigenvalues from {smallest:.2g} to {largest:.2g} at {POINTS} random points{several}"
             beyond = APART if use.formula.gathered and use.formula.levels else BOUNDS
@@ -145,19 +170,18 @@ def _spreads(formula: Formula) -> np.ndarray:
     return SPREADS[:: min(8, 1 + int(sp.count_ops(formula.expression)) // LARGE)]
 
 
-def eigenvalues(
-    formula: Formula, translator: Translator, arguments: tuple[m.Expression, ...], columns: int, around: bool
-) -> tuple[float, float, dict[str, np.ndarray]]:
-    """The smallest and the largest eigenvalue of the formula's matrix, of the random points where their ratio is worst.
+def _eigenvalues(use: _Use, around: bool) -> tuple[float, float, dict[str, np.ndarray]]:
+    """The smallest and the largest eigenvalue of a formula's matrix, of the random points where their ratio is worst.
 
     Also the parameters at which they were found: the initial values, or random ones `around` them.
     """
+    formula, columns = use.formula, use.columns
     rng = np.random.default_rng(0)
     worst: tuple[float, float, dict[str, np.ndarray]] = (0.0, 1.0, {})
     for turn, spread in enumerate(np.tile(_spreads(formula), 3 if around else 1)):
-        numbers = kernel_values.numbers_near(translator, formula, arguments, rng if around else None)
+        numbers = kernel_values.numbers_near(use.translator, formula, use.arguments, rng if around else None)
         points = spread * (rng.normal(size=(POINTS, columns)) if turn % 2 else rng.uniform(size=(POINTS, columns)))
-        points = _with_levels(formula, numbers, points)
+        points = _with_levels(formula, numbers, np.abs(points) if use.positive else points)
         values = kernel_values.matrix(formula, numbers, points, points)
         if not np.all(np.isfinite(values)):  # perhaps a logarithm or a root: such a formula is for positive inputs
             points = np.abs(points)
@@ -223,7 +247,9 @@ def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula
         if sizes.asked:
             return None
         raise
-    return _Use(kernel, formula, arguments, columns, translator)
+    inputs = [declarations.inputs.get(name) for name in latent.arguments]
+    positive = not kernel.on and all(each is not None and m.interval_of(each.kind)[0] == 0.0 for each in inputs)
+    return _Use(kernel, formula, arguments, columns, translator, positive)
 
 
 def _columns(translator: Translator, latent: m.Latent, kernel: m.KernelFormula) -> int:

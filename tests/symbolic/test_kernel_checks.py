@@ -91,6 +91,24 @@ def test_what_is_none_is_found(body: str, columns: int) -> None:
     assert "W640" in {each.code for each in report}
 
 
+@pytest.mark.parametrize("body", ["min(a, b)", "min(a, b)^2 * (3*max(a, b) - min(a, b)) / 6"])
+def test_formulas_for_positive_inputs_are_tried_at_these(body: str) -> None:
+    text = model("a, b; ls", body, 1)
+    assert "W640" in {each.code for each in all_warnings(compile_checked(text))}
+    assert list(grave_warnings(compile_checked(text.replace("input x : real", "input x : positive")))) == []
+
+
+def test_a_formula_with_a_kink_where_its_points_meet_has_no_derivative() -> None:
+    """Of Brownian motion and its like; integrated once it has one."""
+    rest = "y ~ Normal(D(f, x), 1)"
+    for body in ("min(abs(a), abs(b))", "exp(-abs(a^2 - b^2))", "1 + a*b + min(abs(a), abs(b))"):
+        with pytest.raises(ModelError, match="E545.*is not differentiable"):
+            compile_checked(model("a, b; ls", body, 1, rest=rest))
+    smooth = "min(abs(a), abs(b))^2 * (3*max(abs(a), abs(b)) - min(abs(a), abs(b))) / 6"
+    for body in (smooth, "exp(-(a - b)^2) * (1 + a*b)", "ls"):
+        compile_checked(model("a, b; ls", body, 1, rest=rest))
+
+
 def test_two_calls_of_one_formula_are_one_mistake() -> None:
     text = model("a, b; ls", "exp(a - 2*b)", 1, "k(ls) + k(p)")
     with pytest.raises(ModelError) as caught:
