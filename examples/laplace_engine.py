@@ -15,7 +15,6 @@ Likelihoods with kinks or jumps are refused, and parameters at which no mode is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,12 +77,12 @@ class Laplace:
     finish = state
 
 
-def _evidence(problem: Problem, _: Any) -> Callable[..., Any]:
-    return jax.value_and_grad(Approximation(LogJoint(problem)).log_evidence, has_aux=True)
+def _evidence(problem: Problem, _: Any, *given: Any) -> Any:
+    return jax.value_and_grad(Approximation(LogJoint(problem)).log_evidence, has_aux=True)(*given)
 
 
-def _mode(problem: Problem, _: Any) -> Callable[..., Any]:
-    return Approximation(LogJoint(problem)).mode
+def _mode(problem: Problem, _: Any, *given: Any) -> Any:
+    return Approximation(LogJoint(problem)).mode(*given)
 
 
 @dataclass(frozen=True)
