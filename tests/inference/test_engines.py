@@ -206,7 +206,7 @@ def test_a_row_in_which_nothing_is_exposed_says_nothing(rng: np.random.Generator
     assert fit.elbo == pytest.approx(model.fit(less, fixed=held).elbo, abs=1e-6)
     prediction = fit.predict(data)
     assert prediction.mean("n")[4] == prediction.variance("n")[4] == prediction.quantile("n", 0.9)[4] == 0
-    assert fit.log_predictive_density(data)[4] == 0
+    assert abs(fit.log_predictive_density(data)[4]) < 1e-12
     data["n"][4] = 1
     with pytest.raises(GpdslError, match="not finite in row 5"):
         model.fit(data, fixed=held)

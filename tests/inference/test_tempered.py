@@ -182,8 +182,8 @@ def test_places_are_exchanged_after_they_have_moved(monkeypatch: pytest.MonkeyPa
     tuned = [jnp.ones(3), jnp.ones((3, 1))]
     monkeypatch.setattr("gpdsl.inference.mcmc.chains.sampler", lambda: lambda density, **_: Moved(density))
     chain = ({"learnt": {"u": jnp.asarray(u)}}, jnp.arange(3)), tuned, keys_of(jax.random.key(0), 1)[0], _turns(0, 1)[0]
-    advance = _block(target.problem, (*target.made, BLOCK, (), ""))
-    of_all = advance((1.0, {}), jnp.asarray(powers), *jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], chain))
+    given = (1.0, {}), jnp.asarray(powers), *jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], chain)
+    of_all = _block(target.problem, (*target.made, BLOCK, (), ""), *given)
     (places, who), (drawn, said, order, refused) = jax.tree.map(lambda leaf: leaf[0], of_all)
     assert drawn["learnt"]["u"].shape == (BLOCK,) and order.shape == (BLOCK, 3) and refused.shape == (BLOCK, 2)
     steps = np.arange(1, BLOCK + 1)
