@@ -113,10 +113,10 @@ def test_a_mixture_below_a_gaussian_that_is_soon_found_is_doubted() -> None:
     x = np.sort(rng.uniform(-3, 3, 15))
     data = {"x": x, "y": np.sin(1.5 * x) * (1 + 0.5 * np.cos(x)) + 0.2 * rng.normal(size=15)}
     model = gpdsl.compile(PRODUCT)
-    (found,) = (e for e in model.fit(data, posterior="mixture(2)").diagnose() if "mixture" in e.name)
+    (found,) = (e for e in model.fit(data, posterior="mixture(2)").diagnose(data) if "mixture" in e.name)
     assert found.doubtful and found.number > 50
     assert "posterior = coupled" in found.remedy and "mixture_full(2)" in found.remedy
-    (full,) = (e for e in model.fit(data, posterior="mixture_full(2)").diagnose() if "mixture" in e.name)
+    (full,) = (e for e in model.fit(data, posterior="mixture_full(2)").diagnose(data) if "mixture" in e.name)
     assert full.number < 5 and "mixture_full" not in full.remedy
 
 
