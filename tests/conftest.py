@@ -95,7 +95,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
         elif item.get_closest_marker("slow") is None:
-            item.add_marker(pytest.mark.filterwarnings("default::gpdsl.GpdslWarning"), append=False)
+            # the second is of whatever happens to be collected then, as connections that another test has left open
+            for rest in ("gpdsl.GpdslWarning", "pytest.PytestUnraisableExceptionWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"default::{rest}"), append=False)
             item.add_marker(pytest.mark.filterwarnings("error"), append=False)
 
 
