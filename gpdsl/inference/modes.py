@@ -6,7 +6,7 @@ period often explains noisy rows as well: no search from one leads to another, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from gpdsl.inference.images import Images
 from gpdsl.program.program import Program
 
 if TYPE_CHECKING:
-    from gpdsl.inference.integrated import Explored
+    from gpdsl.inference.integrated import Explored, Learnt
 
 STEP = 0.7
 """Standard deviations between differences of gradients that give the curvature."""
@@ -118,16 +118,26 @@ def _candidates(
     data, learnt = program.parameters.data, density.learnt(first.mode)
     widths = flat(density.learnt(first.sds))
     for name in {**data.steps, **data.others}:
-        bijector = program.parameters.bijectors[name]
-        here = np.asarray(bijector.forward(learnt[name]))
-        for which in np.ndindex(here.shape):
-            for value in (*(each * here[which] for each in TIMES), *data.others.get(name, ())):
-                moved = here.copy()
-                moved[which] = value
-                if bijector.contains(moved):
-                    at = flat({**learnt, name: bijector.inverse(moved)})
-                    ratio = value / here[which]
-                    yield at, np.where(at == first.mode, widths, widths * min(ratio, 1 / ratio))
+        for ratio, moved in cycles_beside(program, learnt, name, data.others.get(name, ())):
+            at = flat(moved)
+            yield at, np.where(at == first.mode, widths, widths * min(ratio, 1 / ratio))
+
+
+def cycles_beside(
+    program: Program, learnt: Learnt, name: str, others: Iterable[float] = ()
+) -> Iterator[tuple[float, Learnt]]:
+    """Each element of a period or frequency at parts and multiples of itself, and at others, all else as it is.
+
+    How many times what it was, and what is learnt then; values outside its domain are left out.
+    """
+    bijector = program.parameters.bijectors[name]
+    here = np.asarray(bijector.forward(learnt[name]))
+    for which in np.ndindex(here.shape):
+        for value in (*(each * here[which] for each in TIMES), *others):
+            moved = here.copy()
+            moved[which] = value
+            if bijector.contains(moved):
+                yield float(value / here[which]), {**learnt, name: bijector.inverse(moved)}
 
 
 def _near(known: Sequence[proposals.Split], images: Float[np.ndarray, "images d"]) -> bool:

@@ -22,6 +22,7 @@ from gpdsl.results.named import check_draws, of_output, of_quantity
 from gpdsl.results.prediction import Origin, Prediction
 from gpdsl.results.predictive import Average, Predictive
 from gpdsl.results.quantiles import invert, quantile_over
+from gpdsl.results.settings import shared_out
 from gpdsl.symbolic.readings import field_quantities
 from gpdsl.symbolic.terms import ObservationTerms
 
@@ -270,14 +271,13 @@ class Averaged(Prediction):
     def over_settings(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
         """`draw(prediction, count, seed)` of each setting, as often as its weight says, in one order for a seed."""
         seed = check_draws("draws", count, seed, self.beliefs.marginals.mean[0].size)
-        rng = np.random.default_rng(seed)
-        numbers = rng.multinomial(count, self.weights)
+        numbers, order = shared_out(count, self.weights, np.random.default_rng(seed))
         parts = [
             draw(each, int(number), seed + APART * place)
             for place, (each, number) in enumerate(zip(self.settings, numbers, strict=True))
             if number
         ]
-        return np.concatenate(parts)[rng.permutation(count)]
+        return np.concatenate(parts)[order]
 
     def of_each(self, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:
         """`draw(prediction, 1, seed)` of every setting once, in their order."""

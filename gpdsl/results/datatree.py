@@ -103,7 +103,7 @@ class _Drawing:
         """Of the settings that draws are from, where there are no chains."""
         if self.fit.settings is None:
             return np.zeros(self.draws, int)
-        return self.fit.settings._drawn(self.draws, np.random.default_rng(self.seed))
+        return self.fit.settings.drawn(self.draws, np.random.default_rng(self.seed))
 
     def coordinates(self) -> dict[str, np.ndarray]:
         """Numbers of chains and draws."""

@@ -68,8 +68,7 @@ def drawn_by_functions(
     posterior: Posterior, program: Program, rows: Rows, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draws rows latents"]:
     """All latents at rows together. Raises GpdslError for kernels that have no such draws."""
-    component = rng.choice(len(posterior.weights), size=draws, p=posterior.weights / posterior.weights.sum())
-    paths = posterior.paths(component, rng, 0)  # one seed for all, whose programs are one
+    paths = posterior.drawn_paths(draws, rng, 0)  # one seed for all settings, whose draws of the prior have one program
     compute = jit(partial(paths.compute, program.without_sums()))
     return np.asarray(values_of(paths, program, rows, posterior.numbers[0], compute))
 

@@ -22,6 +22,7 @@ from gpdsl.program.joint import Marginals
 from gpdsl.program.program import Program, make_rows
 from gpdsl.results.expectation import Beliefs, values_of
 from gpdsl.results.named import check_draws, is_output, located, of_quantity
+from gpdsl.results.settings import shared_out
 from gpdsl.results.simulations import Simulations
 from gpdsl.symbolic.readings import field_quantities
 
@@ -144,17 +145,14 @@ def draw_functions(fit: Fit, count: int, seed: int, seen: Sequence[Data] = ()) -
         if fit.settings is None:
             parts, order = [_part(fit.at_rows, count, rng, seed)], np.arange(count)
         else:
-            shares = rng.multinomial(count, fit.settings.weights / fit.settings.weights.sum())
-            drawn = [(own, n) for own, n in zip(fit.settings.posteriors(fit.at_rows), shares, strict=True) if n]
-            sizes = ((own, size) for own, n in drawn for size in _powers(n))
-            parts = [_part(own, size, rng, seed) for own, size in sizes]
-            order = rng.permutation(count)
+            numbers, order = shared_out(count, fit.settings.weights, rng)
+            every = zip(fit.settings.posteriors(fit.at_rows), numbers, strict=True)
+            parts = [_part(own, size, rng, seed) for own, number in every for size in _powers(number)]
         return DrawnFunctions(fit, parts, order, seed, seen=[*seen])
 
 
 def _part(posterior: Posterior, count: int, rng: np.random.Generator, seed: int) -> Part:
-    component = rng.choice(len(posterior.weights), size=count, p=posterior.weights / posterior.weights.sum())
-    return Part(posterior.parameters, posterior.paths(component, rng, seed), count)
+    return Part(posterior.parameters, posterior.drawn_paths(count, rng, seed), count)
 
 
 def _powers(count: int) -> Iterator[int]:

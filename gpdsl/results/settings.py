@@ -128,9 +128,11 @@ class Settings:
             raise GpdslError(f"share_below of `{name}`: expected {shape}, got {quoted(at)[:60]}")
         return weighted_share(values, self._weights(name), place)
 
-    def _drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
+    def drawn(self, count: int, rng: np.random.Generator) -> Int[np.ndarray, " draws"]:
         """Numbers of settings, as often as their weights say, in the order of `Averaged.over_settings`."""
-        return np.repeat(np.arange(len(self.each)), rng.multinomial(count, self.weights))[rng.permutation(count)]
+        numbers, order = shared_out(count, self.weights, rng)
+        found: Int[np.ndarray, " draws"] = np.repeat(np.arange(len(self.each)), numbers)[order]
+        return found
 
     def posteriors(self, at_rows: Posterior) -> list[Posterior]:
         """The posterior of every setting, with programs compiled once for all of them."""
@@ -178,6 +180,13 @@ class Settings:
         said = {name: arrays[key] for name in STATISTICS if (key := f"settings.statistics.{name}") in arrays}
         kept = arrays.get("settings.kept", np.zeros(0, int))
         return cls(weights, tuple(each), shape, float(worth[-1]), about, chains, said, kept)
+
+
+def shared_out(
+    count: int, weights: Float[np.ndarray, " settings"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " settings"], Int[np.ndarray, " draws"]]:
+    """How many of so many draws each setting makes, as often as its weight says, and in which order they are taken."""
+    return rng.multinomial(count, weights), rng.permutation(count)
 
 
 def refuse_settings(settings: Settings | None, what: str, instead: str) -> None:

@@ -227,12 +227,12 @@ def test_draws_are_from_settings_as_often_as_their_weights_say() -> None:
     """In no order; and draws of parameters are of the same settings."""
     each = tuple(Setting({"s": np.array(float(n))}, ()) for n in range(3))
     settings = Settings(WEIGHTS, each, np.nan, 2.0)
-    found = settings._drawn(2000, np.random.default_rng(0))
+    found = settings.drawn(2000, np.random.default_rng(0))
     assert np.all(np.abs(np.bincount(found) / 2000 - WEIGHTS) < 4 * np.sqrt(WEIGHTS * (1 - WEIGHTS) / 2000))
     assert np.mean(np.diff(found) != 0) > 0.4
     fit: Any = SimpleNamespace(settings=settings, parameters={"s": 0.0})
     drawing = _Drawing(fit, 50, 3, whole=False)
-    np.testing.assert_array_equal(drawing.parameters()["s"][0], settings._drawn(50, np.random.default_rng(3)))
+    np.testing.assert_array_equal(drawing.parameters()["s"][0], settings.drawn(50, np.random.default_rng(3)))
 
 
 SEVERAL = """

@@ -297,6 +297,11 @@ class Posterior:
         """
         return iter(())
 
+    def drawn_paths(self, count: int, rng: np.random.Generator, seed: int) -> Paths:
+        """So many whole functions, each from a component as often as its weight says. Raises GpdslError as `paths`."""
+        weights = self.weights / self.weights.sum()
+        return self.paths(rng.choice(len(weights), size=count, p=weights), rng, seed)
+
     def paths(self, component: np.ndarray, rng: np.random.Generator, seed: int) -> Paths:
         """Whole functions, one from each of these components. Raises GpdslError for kernels that have no such draws."""
         refuse_unsuited(self.program, self.inducing)

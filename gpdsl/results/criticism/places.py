@@ -20,7 +20,7 @@ from gpdsl.program.program import Program
 from gpdsl.results.conditional import cdf
 from gpdsl.results.criticism.finding import SPEED, Finding
 from gpdsl.results.criticism.seen import FEW, Seen
-from gpdsl.results.scored import places_of, randomised
+from gpdsl.results.scored import places_drawn, randomised
 from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _predicted(fit: Fit, part: Data, features: int) -> Iterator[Finding]:
     first = f"features = {4 * features} and engine = vi hold more of the latents; else "
     for name in predictable_outputs(fit.program.declarations):
         if (known := part.observed[name]).any():
-            places = randomised(*places_of(prediction, name, part.outputs[name]), known, 0)[known]
+            places = places_drawn(prediction, name, np.where(known, part.outputs[name], np.nan))[known]
             found = of_both(name, places, np.zeros(places.shape, bool), first)
             yield replace(found, name=f"values of {name}")
 

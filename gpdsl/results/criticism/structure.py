@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import sympy as sp
 from jaxtyping import Float
 
 from gpdsl.data import Data
 from gpdsl.errors import plural
-from gpdsl.inference.modes import TIMES
+from gpdsl.inference.modes import cycles_beside
 from gpdsl.inference.posteriors.family import Inverse
+from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.symmetries import symmetry_of
 from gpdsl.inference.unrelated_rows import bends, missing_level
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, shaping
@@ -173,14 +173,15 @@ def _alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
 
 def _other_cycles(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
     """Periods and frequencies of which a part or a multiple explains more, all else as it is."""
-    top, bijectors = profile.value(learnt), fit.program.parameters.bijectors
-    for name in fit.program.parameters.data.steps:
-        here, others = np.asarray(bijectors[name].forward(learnt[name])), dict[float, float]()
-        for value in (times * here for times in TIMES if not here.ndim and bijectors[name].contains(times * here)):
-            moved = jnp.asarray(bijectors[name].inverse(value), learnt[name].dtype)
-            others[float(value)] = profile.value({**learnt, name: moved})
-        if others and (gain := max(others.values()) - top) > 1.0:
-            better = max(others, key=others.__getitem__)
+    program, dtype = fit.program, fit.options.dtype
+    periods = [name for name in program.parameters.data.steps if not np.ndim(learnt[name])]
+    top = profile.value(learnt) if periods else np.inf
+    for name in periods:
+        beside = cycles_beside(program, learnt, name)
+        worth = {ratio: profile.value(as_arrays(dict(moved), dtype)) for ratio, moved in beside}
+        if worth and (gain := max(worth.values()) - top) > 1.0:
+            here = float(program.parameters.bijectors[name].forward(learnt[name]))
+            better = here * max(worth, key=worth.__getitem__)
             said = f"`{name}` = {here:.4g} takes several cycles for one, or part of one: {better:.4g} is worth "
             said += f"{plural(gain, 'nat', '.2g')} more, all else as it is"
             yield Finding("parameters", gain, True, said, f"begin there, init = {{{name!r}: {better:.4g}}}")
