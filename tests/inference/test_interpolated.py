@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpdsl.inference.layered.predictive import FEW, column_of, interpolated
+from gpdsl.inference.layered.predictive import FEW, NOTHING, column_of, interpolated
 from gpdsl.kernels.functionals import Functionals, Values
 from tests.inference.problems import problem_of
 
@@ -51,6 +51,22 @@ def test_moments_of_all_passes_are_those_of_the_function(name: str) -> None:
     np.testing.assert_allclose(found[0][0], expected.ravel(), atol=2e-11)
     np.testing.assert_allclose(found[1][0], 2.0 * expected.ravel(), atol=4e-11)
     assert np.min(found[1]) >= 0.0
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.8, True), (1.2, False)])
+def test_few_passes_tell_what_many_do_where_the_last_coefficients_are_nothing(share: float, told: bool) -> None:
+    """A Chebyshev polynomial of the last order beside a function of size 5, whose last coefficient is its own."""
+    reach = np.max(np.abs(DEVIATES))
+    small = share * NOTHING * 5.0
+
+    def moments(at: Functionals) -> tuple[jax.Array, jax.Array]:
+        assert isinstance(at, Values)
+        value = 5.0 + small * jnp.cos((FEW - 1) * jnp.arccos(jnp.clip(at.points[:, 0] / reach, -1, 1)))[None]
+        return value, value
+
+    with jax.enable_x64(True):
+        found = interpolated(moments, Values(jnp.asarray(DEVIATES[:, None])), DEVIATES)
+    assert np.isfinite(found[0]).all() == told
 
 
 HEAD = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\n"

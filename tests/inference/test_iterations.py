@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -113,23 +115,49 @@ def test_what_is_left_is_told_from_the_length_of_the_last_step(
 
 
 def test_the_length_of_a_step_is_that_of_the_fisher_metric(rng: np.random.Generator) -> None:
-    """Of Gaussians in natural parameters, whose metric is the curvature of the log normaliser; of rows and latents."""
+    """Of Gaussians in natural parameters: the covariance of x and -x^2 / 2, by quadrature; of rows and latents."""
     linear, precision, step_linear, step_precision = rng.normal(size=(4, 3, 2)) + np.array([0, 3, 0, 0])[:, None, None]
-
-    def log_normaliser(natural: jax.Array) -> jax.Array:
-        return 0.5 * natural[0] ** 2 / natural[1] - 0.5 * jnp.log(natural[1])
-
     with jax.enable_x64(True):
-        here = Sites(jnp.asarray(linear), jnp.asarray(precision))
-        there = Sites(jnp.asarray(linear + step_linear), jnp.asarray(precision + step_precision))
-        q = Marginals((here.linear / here.precision)[None], (1.0 / here.precision)[None])
+        here, there = Sites(linear, precision), Sites(linear + step_linear, precision + step_precision)
+        q = Marginals((linear / precision)[None], (1.0 / precision)[None])
         found = step_lengths(q, here, there)
-        natural = jnp.stack([here.linear, here.precision], axis=-1).reshape(6, 2)
-        metric = np.asarray(jax.jit(jax.vmap(jax.hessian(log_normaliser)))(natural))
-    steps = np.stack([step_linear, step_precision], axis=-1).reshape(6, 2)
-    expected = np.einsum("na,nab,nb->n", steps, metric, steps).reshape(3, 2).sum(axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-    assert bool(jnp.all(jnp.isnan(step_lengths(q, coupled_sites(here), coupled_sites(there)))))
+    z, weights = np.polynomial.hermite_e.hermegauss(9)
+    x = q.mean[0, ..., None] + np.sqrt(q.variance[0, ..., None]) * z
+    change = step_linear[..., None] * x - 0.5 * step_precision[..., None] * x**2  # of the log density
+    first, second = (change**power @ weights / weights.sum() for power in (1, 2))
+    np.testing.assert_allclose(found, np.sum(second - first**2, axis=1), rtol=1e-12)
+    assert np.isnan(step_lengths(q, coupled_sites(here), coupled_sites(there))).all()
+
+
+@pytest.mark.parametrize("newton", [False, True])
+def test_the_bound_of_a_step_is_the_expectation_less_the_divergence(
+    newton: bool, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """And its target is that of the slopes of the expectation; Newton's method is asked for the slope in the means."""
+    mean, variance = jnp.asarray(rng.normal(size=(1, 3, 1))), jnp.asarray(rng.uniform(1, 2, (1, 3, 1)))
+    q, sites = Marginals(mean, variance), Sites(jnp.zeros((3, 1)), jnp.ones((3, 1)))
+
+    def expected(q: Marginals, *_: object) -> jax.Array:
+        return -0.5 * ((q.mean - 1.0) ** 2 + q.variance) * jnp.arange(1.0, 4.0)[:, None]
+
+    def bent(seen: object, posteriors: object, q: Marginals, slope: Any, *rest: Any) -> tuple[Sites, jax.Array]:
+        return rest[1], slope(q.mean[0])
+
+    monkeypatch.setattr(rules.natural, "site_marginals", lambda *_: (q, 2.5, None))
+    monkeypatch.setattr(rules, "newton_target", bent)
+    monkeypatch.setattr(rules, "same_latent", lambda _: jnp.ones((1, 1)))
+    seen: Any = SimpleNamespace(expected=expected, program=None)
+    stride = rules.Stride.first(sites.linear) if newton else None
+    value, target, length, bend = rules._evaluator(seen, None, 1.0, None)(sites, stride)
+    weight = np.arange(1.0, 4.0)[:, None]
+    assert float(value) == pytest.approx(float(np.sum(expected(q))) - 2.5, rel=1e-6)
+    np.testing.assert_allclose(target.precision, weight, rtol=1e-6)
+    np.testing.assert_allclose(target.linear, weight, rtol=1e-5)
+    if not newton:
+        assert bend is None and float(length) == pytest.approx(float(step_lengths(q, sites, target).sum()), rel=1e-6)
+        return
+    assert float(length) == np.inf
+    np.testing.assert_allclose(bend, weight * (1.0 - mean[0]), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,56 @@ def test_what_the_caller_gives_overrides_the_model() -> None:
 def test_the_plan_follows_the_size_of_the_data(options: Options, rows: int, expected: tuple) -> None:
     choice = decide(options, rows, opaque=False)
     assert (choice.dense, choice.batch, choice.optimizer) == expected
+
+
+EP = Options(engine="ep")
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "steps", "samples", "rate"),
+    [
+        (Options(), 300, 200, 100, 0.01),
+        (Options(), 100_000, 1000, 100, 0.05),
+        (Options(posterior="diagonal"), 300, 2000, 100, 0.01),
+        (Options(schedule="alternating"), 300, 200, 100, 0.01),
+        (EP, 300, 200, 512, 0.05),
+        (replace(EP, batch=100, inducing=9), 10_000, 1000, 512, 0.05),
+        (replace(EP, batch=100, inducing=9), 100_050, 5005, 512, 0.05),
+        (replace(EP, batch=100, inducing=9, steps=7, samples=9, learning_rate=0.3), 100_050, 7, 9, 0.3),
+        (Options(steps=7, samples=9, learning_rate=0.3), 300, 7, 9, 0.3),
+    ],
+)
+def test_what_is_left_open_of_a_search(options: Options, rows: int, steps: int, samples: int, rate: float) -> None:
+    choice = decide(options, rows, opaque=False)
+    assert (choice.steps, choice.samples, choice.learning_rate) == (steps, samples, rate)
+
+
+def test_an_opaque_search_has_more_steps_and_samples() -> None:
+    choice = decide(Options(), 300, opaque=True)
+    assert (choice.steps, choice.samples, choice.optimizer) == (300, 200, "natural")
+
+
+@pytest.mark.parametrize(
+    ("rows", "learnt", "latents", "levels", "batch", "inducing"),
+    [
+        (2000, 2, 1, 1, 0, 0),
+        (2001, 2, 1, 1, 0, 200),
+        (1500, 2, 2, 1, 0, 0),
+        (1501, 2, 2, 1, 0, 200),
+        (750, 2, 2, 2, 0, 0),
+        (751, 2, 2, 2, 0, 200),
+        (10_000, 500, 2, 1, 0, 200),  # at once, as there are few minibatches of them
+        (10_001, 13, 2, 1, 0, 200),  # 2 * 10,001 * (20 + 6 * 13) visits are fewer than those of 2 * 1000 minibatches
+        (10_001, 14, 2, 1, 1000, 200),
+        (20_000, 0, 2, 1, 0, 200),
+        (20_001, 0, 2, 1, 1000, 200),
+    ],
+)
+def test_rows_up_to_which_all_are_taken_at_once_and_a_posterior_is_dense(
+    rows: int, learnt: int, latents: int, levels: int, batch: int, inducing: int
+) -> None:
+    choice = decide(Options(), rows, opaque=False, learnt=learnt, latents=latents, levels=levels)
+    assert (choice.batch, choice.inducing, choice.dense) == (batch, inducing, inducing == 0)
 
 
 @pytest.mark.parametrize(

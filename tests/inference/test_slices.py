@@ -218,13 +218,21 @@ def explained() -> Callable[[str], str]:
 
 
 def test_chains_that_can_begin_nowhere_leave_the_search_and_say_so() -> None:
-    chains = SimpleNamespace(
-        first=np.zeros(1),
-        joint=SimpleNamespace(dimension=2),
-        log_densities=lambda places: np.full(len(places), -np.inf),
-    )
+    """They are tried nearer and farther in turn, about the end of the search and the prior of the latents."""
+    tried: list[np.ndarray] = []
+
+    def nothing(places: np.ndarray) -> np.ndarray:
+        tried.append(places.copy())
+        return np.full(len(places), -np.inf)
+
+    chains: Any = SimpleNamespace(first=np.full(1, 3.0), joint=SimpleNamespace(dimension=2), log_densities=nothing)
     with pytest.raises(Nowhere):
-        slices.Called._begun(chains, 2, 0)  # type: ignore[arg-type]
+        slices.Called._begun(chains, 2, 7)
+    streams = [np.random.default_rng([7, number]) for number in range(2)]
+    for places, far in zip(tried, [1.0, 0.7**-0.25, 0.7**2, 0.7**-0.75], strict=False):
+        normals = np.stack([stream.standard_normal(3) for stream in streams])
+        np.testing.assert_allclose(places, [3, 0, 0] + far * normals * [slices.NEAR, 1, 1], rtol=1e-12)
+    assert len(tried) == slices.TRIES
 
     def sample(*_: object) -> None:
         raise Nowhere

@@ -15,7 +15,7 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.natural.minibatch import Schedule
 from gpdsl.inference.starts import SMALLEST_WEIGHT, start_logits
-from gpdsl.inference.warm import _moments, carry
+from gpdsl.inference.warm import _close, _moments, carry
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY
@@ -223,3 +223,11 @@ def test_latents_of_which_nothing_is_known_have_the_moments_of_the_prior() -> No
     mean, variance = _moments(view, None)
     assert mean.shape == (1, 2, 4) and not np.any(mean)
     np.testing.assert_allclose(variance[0], np.sum(phi**2, axis=2) + residual, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_features_are_the_same_within_rounding(dtype: type) -> None:
+    one = np.array([3.0, -7.0], dtype)
+    eps = np.finfo(dtype).eps
+    assert _close([one], [one * dtype(1 + 6 * eps)]) and not _close([one], [one * dtype(1 + 12 * eps)])
+    assert not _close([one], [one[:1]])

@@ -34,6 +34,7 @@ from gpdsl.results.pictures import plot, style
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.slopes import THIN
 from gpdsl.results.warp import Warped
+from gpdsl.symbolic import laws
 from gpdsl.symbolic.laws import Law
 from tests.inference.problems import problem_of
 
@@ -353,6 +354,28 @@ def test_rows_that_are_alike_are_worked_out_once(alike: bool) -> None:
     found = Prediction._of_rows(whole, "y", lambda each: each, 1)  # type: ignore[arg-type,return-value]
     assert found.tolist() == [[0, 0, 0], [1, 1, 1]] and asked == ["one" if alike else "all"]
     assert Prediction._of_rows(whole, "y", lambda each: each).tolist() == [1, 1, 1]  # type: ignore[arg-type,return-value]
+
+
+def test_all_rows_are_the_beliefs_themselves_and_some_a_part_of_them() -> None:
+    at = beliefs()
+    whole: Any = SimpleNamespace(beliefs=at, dtype="float64", standardised=None)
+    assert Prediction._part(whole, slice(0, 4)).beliefs is at
+    assert Prediction._part(whole, slice(0, 9)).beliefs is at
+    some = Prediction._part(whole, slice(1, 3)).beliefs
+    assert (some.count, some.start) == (2, 1)
+    np.testing.assert_array_equal(some.marginals.mean, at.marginals.mean[:, 1:3])
+
+
+def test_errors_of_classes_are_those_of_their_indicators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Var[1_c] = p (1 - p), which moves with p by 1 - 2 p."""
+    errors, chances = np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([[0.3, 0.7], [0.9, 0.1]])
+    monkeypatch.setattr(accuracy, "error_of_mean", lambda _, probability, __: errors[:, int(probability) - 2])
+    monkeypatch.setattr(laws, "log_probabilities", lambda law: [sp.log(2), sp.log(3)])
+    monkeypatch.setattr(predictive.Predictive, "mean", lambda self: chances)
+    beliefs: Any = SimpleNamespace(count=2)
+    found = predictive.Predictive(beliefs, Law("Categorical", {}), (), ())
+    np.testing.assert_array_equal(error_of_law("k", found, "mean"), errors)
+    np.testing.assert_allclose(error_of_law("k", found, "variance"), np.abs(1 - 2 * chances) * errors)
 
 
 def test_a_name_that_is_known_is_no_truth() -> None:

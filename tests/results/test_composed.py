@@ -282,12 +282,13 @@ def test_an_output_that_reads_an_element_has_its_index_as_a_number() -> None:
 input x : real
 output y[d] : real
 output z : real
+param a[d] : real = [7, 0.5] fixed
 latent f(x) ~ GP(0, RBF(1))
-y[d] ~ Normal(f + 3 * d, 0.1)
+y[d] ~ Normal(f + 3 * d + a[d], 0.1)
 z ~ Normal(y[2], 0.5)
 """
     x = np.linspace(0, 1, 4)
     fit = gpdsl.compile(text).fit({"x": x, "y": np.stack([x + 3, x + 6], axis=1), "z": x + 6})
     prediction = fit.predict({"x": [0.5]})
-    assert prediction.mean("z") == pytest.approx(prediction.mean("f") + 6)
+    assert prediction.mean("z") == pytest.approx(prediction.mean("f") + 6.5)
     assert prediction.variance("z") == pytest.approx(prediction.variance("f") + 0.01 + 0.25)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -237,6 +238,15 @@ def test_counts_weigh_passes_by_their_bounds() -> None:
     assert np.abs(mean - fit.predict({"x": NEW}).mean("f")).max() > 0.3
     np.testing.assert_allclose(found.mean("f"), mean, atol=0.04)
     np.testing.assert_allclose(found.variance("f"), variance, rtol=0.1)
+
+
+def test_passes_are_weighed_by_their_evidence_however_small_that_is() -> None:
+    bounds = np.array([-1e4, -1e4 - 1.0, -1e3 - 1.0, -1e3])
+    passes: Any = SimpleNamespace(_found=(None, None, bounds))
+    found = module.Passes.weights.func(passes)
+    np.testing.assert_allclose(found, [0.0, 0.0, 1 / (1 + np.e), np.e / (1 + np.e)], atol=1e-300)
+    passes.weights = found
+    assert module.Passes.effective.fget(passes) == pytest.approx((1 + np.e) ** 2 / (1 + np.e**2))
 
 
 def test_what_next_to_no_pass_explains_is_refused() -> None:

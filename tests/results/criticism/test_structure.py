@@ -12,7 +12,7 @@ from scipy import integrate
 import gpdsl
 from gpdsl.kernels.form import Base
 from gpdsl.program.cache import precision
-from gpdsl.results.criticism import seen
+from gpdsl.results.criticism import seen, structure
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
 from gpdsl.results.criticism.places import Line, alike
@@ -146,6 +146,41 @@ def test_correlation_that_a_factorised_posterior_leaves_out_is_that_of_quadratur
     assert exact > 0.7
     assert found.doubtful and "that of `f` and `g`" in str(found)
     assert found.number == pytest.approx(exact, abs=0.1)
+
+
+def test_the_two_latents_that_go_together_most_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a group of two and one of one: norms of R_a' C R_b, summed over what the two are read by."""
+    rng = np.random.default_rng(5)
+    a, b, c, other = rng.normal(size=(4, 6, 2))  # [rows, columns] of what latents are read by
+    bent, steps = rng.normal(size=(4, 4, 6)), list[np.ndarray]()
+    monkeypatch.setattr(structure, "bends", lambda *given: steps.append(given[-1]) or bent)
+    program = SimpleNamespace(
+        groups=[SimpleNamespace(start=0, size=2), SimpleNamespace(start=2, size=1)],
+        latent_names=("f[1]", "f[2]", "g"),
+        opaque=False,
+    )
+    fit: Any = SimpleNamespace(program=program, parameters={}, choice=SimpleNamespace(posterior="full"))
+    spread = np.array([[1e-9, 2.0]] * 5 + [[1.0, 4.0]])
+    looked: Any = SimpleNamespace(
+        compares=True, rows=None, at_readings=([{0: a}, {1: b}, {2: c, 3: other}], np.zeros((6, 2)), spread)
+    )
+    pairs = (
+        [(a, b, bent[0, 1])],
+        [(a, c, bent[0, 2]), (a, other, bent[0, 3])],
+        [(b, c, bent[1, 2]), (b, other, bent[1, 3])],
+    )
+    norms = [np.linalg.svd(sum(left.T @ np.diag(d) @ right for left, right, d in each))[1][0] for each in pairs]
+    found = structure._correlations(fit, looked)
+    assert found is not None
+    np.testing.assert_allclose([found[0, 1], found[0, 2], found[1, 2]], norms)
+    least = np.maximum(spread, structure.LEAST * np.array([1.0, 4.0]))
+    np.testing.assert_allclose(steps[0], structure.STEP * least)
+    for place, names in (((0, 1), "`f[1]` and `f[2]`"), ((1, 2), "`f[2]` and `g`")):
+        most = np.zeros((3, 3))
+        most[place] = 0.6
+        monkeypatch.setattr(structure, "_correlations", lambda *_, most=most: most)
+        (told,) = structure.correlation(fit, looked)
+        assert told.number == 0.6 and names in told.said
 
 
 def test_a_coupled_posterior_leaves_nothing_out() -> None:
