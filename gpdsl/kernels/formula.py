@@ -207,6 +207,25 @@ def _distances(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) ->
 
 
 def _pairwise(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
+    """The formula of two points; of one pair, as derivatives ask for, with those beside the place where they meet.
+
+    There `min(a, b)` and its like have none, and half of that of the formula where JAX takes the mean of both sides.
+    """
+    if a.shape[0] > 1 or b.shape[0] > 1:
+        return _of_pairs(formula, numbers, a, b)
+    value = jax.custom_jvp(functools.partial(_of_pairs, formula))
+
+    @value.defjvp
+    def _beside(at: Any, along: Any) -> tuple[Array, Array]:
+        numbers, a, b = at
+        unit = jnp.finfo(a.dtype)
+        apart = a + jnp.where(a == b, 4 * unit.eps * jnp.abs(a) + unit.tiny**0.25, 0.0)
+        return value(*at), jax.jvp(functools.partial(_of_pairs, formula), (numbers, apart, b), along)[1]
+
+    return value(numbers, a, b)
+
+
+def _of_pairs(formula: Formula, numbers: Numbers, a: Points, b: OtherPoints) -> Array:
     formula = _with_factor_inside(formula)
     reduced = {each.symbol: each for each in formula.reductions}
     first, second = (point.name for point in formula.points)

@@ -5,6 +5,8 @@ The first is decided by algebra where algebra decides it; the rest at random poi
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -78,44 +80,83 @@ def check_kernels(declarations: m.Declarations) -> None:
 
 
 def _rough(declarations: m.Declarations) -> Iterator[Mistake]:
-    """Derivatives of latents that a formula in the distance of two points does not have."""
-    reads: dict[str, m.Read] = {}
+    """Derivatives of latents that their formulas do not have."""
+    reads: dict[tuple[str, tuple[m.Direction, ...]], m.Read] = {}
     for read in _reads(declarations):
         latent = declarations.latents.get(read.name)
-        order = len(read.functional.derivative)
-        if latent is None or not order or not uses_formula(latent.kernel):
-            continue
-        if read.name not in reads or order > len(reads[read.name].functional.derivative):
-            reads[read.name] = read
-    for name, read in reads.items():
+        if latent is not None and read.functional.derivative and uses_formula(latent.kernel):
+            reads.setdefault((read.name, read.functional.derivative), read)
+    told = set[str]()
+    for (name, along), read in sorted(reads.items(), key=lambda each: -len(each[0][1])):
         latent = declarations.latents[name]
-        known = analyse(latent.kernel, declarations, latent).smoothness
-        if known is None and any(_kinked(declarations, latent, each) for each in _inside(latent.kernel)):
-            known = 0
-        if known is not None and known < len(read.functional.derivative):
+        every = [(_derivatives(declarations, latent, each, along), each.name) for each in _inside(latent.kernel)]
+        whole = analyse(latent.kernel, declarations, latent).smoothness
+        known, kernel = min(every) if whole is None else (whole, every[0][1])
+        if name not in told and known < len(along):
+            told.add(name)
             times = {0: "not differentiable", 1: "differentiable once only"}.get(known, "differentiable twice only")
-            kernel = next(_inside(latent.kernel)).name
             yield errors.RoughFormula(read.span, name, kernel, times)
 
 
-NEAR, SMOOTH = (1e-3, 1e-4), 3.0
-"""Shares of the spread by which points are moved, and how many times more the variance of a slope is over the shorter
-step before there is none: it is the same where functions are differentiable, and ten times as large beside a kink."""
+STEPS, SEEN, SLACK = 10.0 ** np.arange(-11.0, 4.0, 0.5), 1e-6, 0.05
+"""By which points are moved; the share of their variance below which a difference may be rounding, a tenth of it for
+each order; and how much less than 2 n the power of the step may be with which the variance of the n-th difference
+falls, for each n: beside a kink it is one less."""
 
 
-def _kinked(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula) -> bool:
-    """Whether a formula of two points in one column has a kink where these meet, as min(a, b) has."""
-    use = _use(declarations, latent, kernel)
-    if use is None or use.formula.radial or use.formula.levels or use.columns > 1:
-        return False
+def _derivatives(
+    declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula, along: tuple[m.Direction, ...]
+) -> int:
+    """How many of these derivatives a process by formula has, by its differences over ever shorter distances."""
+    use, had = _use(declarations, latent, kernel), len(along)
+    if use is None:
+        return had
     numbers = kernel_values.numbers_near(use.translator, use.formula, use.arguments, None)
-    points, slopes = np.abs(np.random.default_rng(3).normal(size=(POINTS, 1))), []
-    for step in NEAR:
-        both = np.concatenate([points, points + step])
-        values = kernel_values.matrix(use.formula, numbers, both, both)
-        here, beside, across = values[:POINTS, :POINTS], values[POINTS:, POINTS:], values[:POINTS, POINTS:]
-        slopes.append(np.nanmedian(np.diag(here + beside - 2.0 * across)) / step**2)
-    return bool(slopes[1] > SMOOTH * slopes[0] > 0)
+    points = np.abs(np.random.default_rng(3).normal(size=(POINTS // 2, use.columns)))
+    for direction in dict.fromkeys(along):
+        times = along.count(direction)
+        for column, order in itertools.product(_columns_of(use, latent, direction), range(1, times + 1)):
+            if _power(use.formula, numbers, points, column, order) < (2.0 - SLACK) * order:
+                had = min(had, len(along) - times + order - 1)
+    return had
+
+
+def _columns_of(use: _Use, latent: m.Latent, direction: m.Direction) -> Iterator[int]:
+    """Columns of the points of a formula that change with one of the input."""
+    name, start = latent.arguments[direction.argument], 0
+    for part, width in _parts(use.translator, latent, use.kernel):
+        if part == name and isinstance(direction.column, int):
+            yield start + direction.column - 1
+        elif part == name or (not isinstance(part, str) and _changes(part, name, direction.column)):
+            yield from range(start, start + width)
+        start += width
+
+
+def _changes(part: m.Expression, name: str, column: int | m.IndexValue) -> bool:
+    """Whether it reads this column of an input, or may."""
+    read = [each.subscripts for each in m.reads_of(part) if each.name == name]
+    return any(not isinstance(s[0], m.Fixed) or s[0].position == column for s in read if s) or () in read
+
+
+def _power(formula: Formula, numbers: kernel_values.Numbers, points: np.ndarray, column: int, order: int) -> float:
+    """With which the variance of differences of an order falls, over the shortest steps at which these are seen."""
+    weights = np.array([(-1.0) ** k * math.comb(order, k) for k in range(order + 1)])
+    found = []
+    for step in STEPS:
+        moved = np.stack([points] * (order + 1))
+        moved[:, :, column] += step * np.arange(order + 1)[:, None]
+        flat = moved.reshape(-1, points.shape[1])
+        if formula.levels:
+            flat = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
+        values = kernel_values.matrix(formula, numbers, flat, flat).reshape(order + 1, len(points), order + 1, -1)
+        own = np.einsum("kili->ikl", values)
+        found.append((np.einsum("k,ikl,l->i", weights, own, weights), np.einsum("k,ikk->i", weights**2, own)))
+    spread, size = np.array(found).swapaxes(0, 1)
+    seen = (spread[:-1] > SEEN / 10**order * size[:-1]) & (spread[1:] > 0)
+    which = np.flatnonzero(np.any(seen, axis=0))
+    first = np.argmax(seen[:, which], axis=0)
+    fall = np.log10(spread[first + 1, which] / spread[first, which]) / np.log10(STEPS[1] / STEPS[0])
+    return float(np.median(fall)) if len(which) else np.inf
 
 
 def _reads(declarations: m.Declarations) -> Iterator[m.Read]:
@@ -236,7 +277,7 @@ def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula
     """A call made ready to be evaluated; None when it reads more columns than are tried, or has no generic form."""
     translator = Translator(declarations, {})
     translator.sizes = sizes = kernel_values.UnknownSizes()
-    columns = _columns(translator, latent, kernel)
+    columns = sum(width for _, width in _parts(translator, latent, kernel))
     if columns > MOST_COLUMNS:
         return None
     try:
@@ -252,14 +293,14 @@ def _use(declarations: m.Declarations, latent: m.Latent, kernel: m.KernelFormula
     return _Use(kernel, formula, arguments, columns, translator, positive)
 
 
-def _columns(translator: Translator, latent: m.Latent, kernel: m.KernelFormula) -> int:
+def _parts(translator: Translator, latent: m.Latent, kernel: m.KernelFormula) -> list[tuple[m.Expression | str, int]]:
+    """What a formula sees one after the other, inputs by name or what `on` selects, and how many columns each has."""
     own = {axis.name for axis in latent.axes}
-    if kernel.on:
-        points = kernel.on[:-1] if kernel.levels else kernel.on
-        axes = [[axis for axis in each.axes if axis.name is None or axis.name not in own] for each in points]
-    else:
-        axes = [list(translator.declarations.columns_of(name)) for name in latent.arguments]
-    return sum(int(np.prod(translator.shape(tuple(each)))) for each in axes)
+    if not kernel.on:
+        return [(n, int(np.prod(translator.shape(translator.declarations.columns_of(n))))) for n in latent.arguments]
+    parts = kernel.on[:-1] if kernel.levels else kernel.on
+    axes = [tuple(axis for axis in each.axes if axis.name is None or axis.name not in own) for each in parts]
+    return [(each, int(np.prod(translator.shape(some)))) for each, some in zip(parts, axes, strict=True)]
 
 
 def _mistake(use: _Use) -> Mistake | None:

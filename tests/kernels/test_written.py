@@ -13,7 +13,7 @@ import sympy as sp
 from numpy.linalg import norm
 
 from gpdsl.kernels.covariance import covariance, variance
-from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.functionals import Derivatives, Values
 from gpdsl.language.vocabulary import KERNELS
 from gpdsl.program.cache import jit
 from gpdsl.symbolic.kernel_coordinates import FORMULAS
@@ -385,3 +385,12 @@ def test_single_precision_and_batches(name: str) -> None:
     assert single.dtype == jnp.float32
     for values, matrix in zip((numbers, others), single, strict=True):
         np.testing.assert_allclose(matrix, reference(case, values, a, a), rtol=2e-3, atol=2e-3)
+
+
+def test_derivatives_where_two_points_meet_are_those_of_the_formula() -> None:
+    """Of cubic splines: the slope is a Brownian motion, whose variance is the place; half of it by JAX's min(a, b)."""
+    spline = written("s", "k()", "kernel k(a, b) = abs(a - b)*min(a, b)^2/2 + min(a, b)^3/3")
+    at = np.array([[0.3], [2.0], [50.0]])
+    slopes = Derivatives(jnp.asarray(at), (0,))
+    np.testing.assert_allclose(covariance(spline.form, [], slopes), np.minimum(at, at.T), rtol=1e-6)
+    np.testing.assert_allclose(variance(spline.form, [], slopes), at[:, 0], rtol=1e-6)

@@ -105,8 +105,24 @@ def test_a_formula_with_a_kink_where_its_points_meet_has_no_derivative() -> None
         with pytest.raises(ModelError, match="E545.*is not differentiable"):
             compile_checked(model("a, b; ls", body, 1, rest=rest))
     smooth = "min(abs(a), abs(b))^2 * (3*max(abs(a), abs(b)) - min(abs(a), abs(b))) / 6"
-    for body in (smooth, "exp(-(a - b)^2) * (1 + a*b)", "ls"):
+    for body in (smooth, "exp(-(a - b)^2 * 1e8) * (1 + a*b)", "ls"):  # at any length-scale
         compile_checked(model("a, b; ls", body, 1, rest=rest))
+    for body, columns in (
+        (smooth, "x, x"),
+        ("exp(-2*abs(sin(a - b)))", "x"),
+        ("abs(a)^1.8 + abs(b)^1.8 - abs(a - b)^1.8", "x"),
+    ):
+        with pytest.raises(ModelError, match="E545"):
+            compile_checked(model("a, b; ls", body, 1, rest=rest.replace("x", columns)))
+
+
+def test_a_kink_counts_along_the_columns_that_are_differentiated() -> None:
+    text = model("a, b; ls", "exp(-abs(a[1] - b[1]) - (a[2] - b[2])^2)", 2, rest="y ~ Normal(D(f, x[2]), 1)")
+    beside = model("a, b; ls", "min(a, b)", 2, "RBF(1, on = x[2]) * k(ls, on = x[1]^2)", "y ~ Normal(D(f, x[2]), 1)")
+    for each in (text, beside):
+        compile_checked(each)
+        with pytest.raises(ModelError, match="E545.*is not differentiable"):
+            compile_checked(each.replace("D(f, x[2])", "D(f, x[1])"))
 
 
 def test_two_calls_of_one_formula_are_one_mistake() -> None:
