@@ -9,6 +9,7 @@ import hashlib
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -45,6 +46,7 @@ class Cache:
         self._lock = threading.Lock()
         try:
             self._file = sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
+            weakref.finalize(self, self._file.close)  # Python 3.13 warns of one that the collector has to close
             with self._file:
                 self._file.execute(SCHEMA)
         except sqlite3.Error as problem:

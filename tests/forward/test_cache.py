@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpdsl.forward import ForwardModelError, evaluate, opaque
-from gpdsl.forward.call import keys_of
+from gpdsl.forward.call import Cache, keys_of
 
 DEPTH = np.arange(8.0).reshape(4, 2)
 SPEED = np.array([1.0, 2.0, -1.0, 4.0])
@@ -82,7 +83,16 @@ def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, content: bytes | Non
 def test_values_of_another_length_are_not_believed(tmp_path: Path) -> None:
     one = opaque(Counting(), cache=tmp_path / "c.sqlite")
     evaluate(one, [DEPTH, np.abs(SPEED)], (2,))
-    with sqlite3.connect(tmp_path / "c.sqlite") as file:
+    with closing(sqlite3.connect(tmp_path / "c.sqlite")) as file, file:
         file.execute("UPDATE gpdsl_evaluations SET value = x'0011'")
     found = evaluate(one, [DEPTH, np.abs(SPEED)], (2,))
     np.testing.assert_array_equal(found.values, DEPTH / np.abs(SPEED)[:, None])
+
+
+def test_a_cache_that_nobody_has_any_more_has_closed_its_file(tmp_path: Path) -> None:
+    cache = Cache("f", tmp_path / "c.sqlite")
+    file = cache._file
+    file.execute("SELECT 1")
+    del cache
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        file.execute("SELECT 1")
