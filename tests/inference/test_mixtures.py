@@ -129,7 +129,7 @@ def test_interrupted_mixtures_are_mixtures() -> None:
     for stop in sorted({1, len(total) // 3, len(total) // 2, len(total) - 2}):
         seen: list[int] = []
 
-        def interrupt(report: gpdsl.Progress, seen: list[int] = seen, stop: int = stop) -> None:
+        def interrupt(report: Any, seen: list[int] = seen, stop: int = stop) -> None:
             seen.append(report.step)
             if len(seen) == stop:
                 raise KeyboardInterrupt

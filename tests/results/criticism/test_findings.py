@@ -123,7 +123,7 @@ def test_everything_is_asked_for_with_the_data(ask: Callable[[gpdsl.Fit], Diagno
 
 @pytest.mark.parametrize("layers", [False, True])
 def test_an_interrupted_fit_is_said_to_be_unfinished_first(layers: bool) -> None:
-    def stop(report: gpdsl.Progress) -> None:
+    def stop(report: Any) -> None:
         raise KeyboardInterrupt
 
     text = TEXT.format(kind="count", ell=1, law="Poisson(exp(f))")
