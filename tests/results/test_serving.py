@@ -293,14 +293,17 @@ def test_the_command_serves_a_saved_fit_until_it_is_interrupted(fit: gpdsl.Fit, 
     fit.save(tmp_path / "planes.gpfit")
     command = [sys.executable, "-m", "gpdsl", "serve", str(tmp_path / "planes.gpfit"), "--port", "0", "--names", "y"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        address = re.search(r"serving y at (http://127\.0\.0\.1:\d+); Ctrl-C ends", line)
-        assert address is not None, line
-        found = evaluate(gpdsl.umbridge(address[1]), [DATA["x"], DATA["z"]], (2, 2)).values
-        np.testing.assert_allclose(found[:, 0], fit.predict(DATA).mean("y"), rtol=1e-9)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            address = re.search(r"serving y at (http://127\.0\.0\.1:\d+); Ctrl-C ends", line)
+            assert address is not None, line
+            found = evaluate(gpdsl.umbridge(address[1]), [DATA["x"], DATA["z"]], (2, 2)).values
+            np.testing.assert_allclose(found[:, 0], fit.predict(DATA).mean("y"), rtol=1e-9)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:  # a shell's background job ignores the signal, and `with` would wait for ever
+            process.kill()
 
 
 def test_slopes_are_those_of_the_posterior(fit: gpdsl.Fit, url: str) -> None:
