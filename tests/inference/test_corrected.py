@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +15,9 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference import corrected
 from gpdsl.inference.corrected import KEPT, _chosen
-from gpdsl.inference.images import generated
+from gpdsl.inference.corrected_draws import Drawn
+from gpdsl.inference.images import Images, generated
+from gpdsl.inference.plan.options import Options
 
 X = np.array([-1.0, -0.4, 0.1, 0.6])
 Y = np.array([1.2, 0.9, 1.5, 1.1])
@@ -155,3 +161,110 @@ def test_every_setting_of_the_parameters_keeps_its_share_of_the_weight() -> None
     found = np.bincount(chosen // 64, shares * numbers[chosen % 64], 50)
     first = weights[0] @ numbers
     assert abs(found[0] - first) < 1.0 / KEPT * 64  # systematic: within one draw
+
+
+class FakeWeighing:
+    """Draws of two settings, of which the first has log weights about 0 and the second about 1."""
+
+    made: ClassVar[list[int]] = []
+    stay = True
+    prior = 0.0
+    """Log evidence of draws from the prior above that of draws from q."""
+
+    def __init__(self, joint: Any, images: Any, draws: int) -> None:
+        self.draws = draws
+        self.made.append(draws)
+
+    def weighed(self, q: Any, key: Any) -> Drawn:
+        noise = np.random.default_rng(int(q.learnt["s"])).normal(size=self.draws)
+        return Drawn(np.full((self.draws, 3), q.learnt["s"]), q.learnt["s"] + 0.1 * noise)
+
+    def tempered(self, q: Any, key: Any) -> Drawn:
+        above = self.prior if q.from_prior else 0.0
+        white = np.full((self.draws, 3), q.learnt["s"] + 10 * q.from_prior)
+        return Drawn(white, np.full(self.draws, q.learnt["s"] + above), q.learnt["s"] == 0)
+
+    def stays(self, q: Any, drawn: Drawn, count: int, key: Any) -> tuple[bool, np.ndarray]:
+        return self.stay, drawn.white[:count]
+
+
+@dataclass(frozen=True)
+class FakeAround:
+    s: float
+    from_prior: bool = False
+
+    @property
+    def learnt(self) -> dict[str, float]:
+        return {"s": self.s}
+
+    def prior(self) -> FakeAround:
+        return FakeAround(self.s, True)
+
+
+WEIGHTS, BOUNDS = np.array([0.3, 0.7]), np.array([-5.0, -4.5])
+PULLS = WEIGHTS * np.exp([0.0 - BOUNDS[0], 1.0 - BOUNDS[1]])
+"""Each setting counts by its weight, and as its evidence does beside its bound."""
+
+
+@pytest.fixture
+def correcting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, tuple[str, ...]]]:
+    """Corrects draws of settings that are weighed as above, with two images, three values and five rows."""
+    images = Images(np.tile(np.arange(3), (2, 1)), np.ones((2, 3)))
+    joint = SimpleNamespace(dimension=3, problem=SimpleNamespace(count=5))
+    target: Any = type("Target", (), {"joint": joint, "at": staticmethod(lambda place: place)})
+    settings = [corrected._Setting(w, v, FakeAround(s)) for s, w, v in zip((0.0, 1.0), WEIGHTS, BOUNDS, strict=True)]  # type: ignore[arg-type]
+    for name, stands in (("Weighing", FakeWeighing), ("Joint", target), ("images_of", lambda *_: images)):
+        monkeypatch.setattr(corrected, name, stands)
+    monkeypatch.setattr(FakeWeighing, "made", [])
+
+    def run(number: int = 2, **kept: Any) -> tuple[Any, tuple[str, ...]]:
+        for name, value in kept.items():
+            monkeypatch.setattr(FakeWeighing if hasattr(FakeWeighing, name) else corrected, name, value)
+        monkeypatch.setattr(corrected, "_settings", lambda *_: settings[:number])
+        result, monitor = SimpleNamespace(target=target), SimpleNamespace(explored=lambda *_, **__: None)
+        return corrected._corrected(result, Options(seed=3), monitor)  # type: ignore[arg-type]
+
+    return run
+
+
+def shares_of(found: Any) -> np.ndarray:
+    return np.bincount([int(each["learnt"]["s"]) for each in found.results], found.weights)
+
+
+def test_settings_count_by_their_weights_and_what_their_draws_say_of_the_evidence(correcting: Any) -> None:
+    found, doubts = correcting(DRAWS=4096)
+    assert FakeWeighing.made == [2048, 256] and not doubts
+    np.testing.assert_allclose(shares_of(found), PULLS / PULLS.sum(), rtol=0.02)
+    assert all(np.all(each["white"] == each["learnt"]["s"]) for each in found.results)
+    assert found.about.startswith("4096 draws of q, reweighted, worth ") and "over 2 settings" in found.about
+    assert ", 2 images by signs" in found.about
+    assert found.effective == pytest.approx(1 / np.sum(found.weights**2))  # of fewer draws than the weights are worth
+
+
+@pytest.mark.parametrize(("room", "few", "made"), [(8 * 26 * 1000, 4096, 1000), (1, 4096, 64), (3e8, 100, 64)])
+def test_as_many_draws_as_there_is_room_for(correcting: Any, room: float, few: int, made: int) -> None:
+    """Numbers of each draw: of three values in two images, and four of each of five rows."""
+    correcting(ROOM=room, DRAWS=few)
+    assert FakeWeighing.made == [made, max(made // 8, 64)]
+
+
+@pytest.mark.parametrize(("prior", "how"), [(0.5, "the prior"), (-0.1, "the prior"), (-0.3, "q")])
+def test_draws_that_do_not_stay_are_moved_from_where_more_is_found(correcting: Any, prior: float, how: str) -> None:
+    """Those from the prior are, where both find as much."""
+    found, doubts = correcting(stay=False, prior=prior)
+    assert f"draws of {how}, moved to the posterior" in found.about and "Pareto" not in found.about
+    assert np.isnan(found.shape) and doubts and corrected.UNSETTLED in doubts[0]
+    np.testing.assert_allclose(shares_of(found), PULLS / PULLS.sum(), rtol=1e-9)
+    assert found.results[0]["white"][0] == (10 if how == "the prior" else 0)
+
+
+def test_draws_of_q_go_where_draws_from_the_prior_find_more(correcting: Any) -> None:
+    assert "draws of q, reweighted" in correcting(prior=0.19)[0].about
+    assert "draws of the prior, moved" in correcting(prior=0.25)[0].about
+    assert "draws of q, reweighted" in correcting(prior=0.25, FROM_PRIOR=2)[0].about
+
+
+def test_one_setting_has_its_moved_draws(correcting: Any) -> None:
+    found, _ = correcting(1)
+    assert len(found.results) == KEPT and found.weights == pytest.approx(np.full(KEPT, 1 / KEPT))
+    assert "settings" not in found.about

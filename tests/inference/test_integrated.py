@@ -435,3 +435,12 @@ def test_the_regular_set_stands_alone_where_others_have_found_the_same() -> None
     assert not shape > 0.0 and error < 0.1
     above = np.where(drawn.points[:, 0] > 0.0, 1.0 / count, 0.0)
     assert drawn.alone(count, above) is None
+
+
+def test_the_parameter_that_moves_most_is_told_by_its_largest_number() -> None:
+    """As parts of how far each may go."""
+    explored: Any = SimpleNamespace(
+        widest=np.array([1.0, 1.0, 4.0]), learnt=lambda flat: {"a": flat[:2], "b": flat[2:]}
+    )
+    assert Explored.most_moved(explored, np.array([0.1, -0.9, 3.2])) == "a"
+    assert Explored.most_moved(explored, np.array([0.1, -0.7, -3.2])) == "b"

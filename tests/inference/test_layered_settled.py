@@ -14,7 +14,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.inducing import growth
-from gpdsl.inference.layered import planning, settled
+from gpdsl.inference.layered import engine, planning, settled
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Result
 from gpdsl.inference.sampling import spread_normals
@@ -187,3 +187,24 @@ def test_an_interrupt_between_fits_that_grow_keeps_the_one_before(monkeypatch: p
     monkeypatch.setattr(growth, "_assess", stop)
     best = growth._grown(None, SimpleNamespace(rows=5), Options(), None, None, None)[0]  # type: ignore[arg-type]
     assert best.elbo == -3.0 and best.interrupted
+
+
+@pytest.mark.parametrize("conjugate", [True, False])
+@pytest.mark.parametrize(("slow", "samples", "width"), [(False, 8, 2), (False, 8, 1), (False, 0, 2), (True, 8, 2)])
+def test_the_last_layer_goes_less_far_in_the_end_where_passes_are_noisy(
+    conjugate: bool, slow: bool, samples: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All the way, or half of it where nothing is conjugate; a tenth of the steps falls from 1, as a cosine does."""
+    monkeypatch.setattr(settled, "inner_width", lambda _: width)
+    problem = SimpleNamespace(program=SimpleNamespace(conjugate=conjugate), choice=SimpleNamespace(samples=samples))
+    search: Any = object.__new__(settled.SettledSearch)
+    search.__dict__.update(problem=problem, slow=slow, begun=3, length=100, pace=0.2)
+    steps = 3 + np.arange(100)
+    cosine = engine.SLOWEST + (1 - engine.SLOWEST) * 0.5 * (1 + np.cos(np.pi * np.arange(100) / 100))
+    found = search._lengths(steps)
+    np.testing.assert_allclose(found[:, 0], 0.2 * np.minimum(np.arange(100) / 100 / engine.RISE, 1) * cosine)
+    if slow:
+        np.testing.assert_allclose(found[:, 1], engine.SHARE * cosine)
+        return
+    fall = np.minimum(5.0 * cosine, 1.0) if samples and width > 1 else np.ones(100)
+    np.testing.assert_allclose(found[:, 1], fall * (1.0 if conjugate else 0.5))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from gpdsl.inference.ascent.lbfgs import Outcome
 from gpdsl.inference.bound import mixture_entropy
-from gpdsl.inference.exact.engine import SHARE, _root
+from gpdsl.inference.exact.engine import SHARE, OnSome, _root
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, distance
 from gpdsl.inference.posteriors.features import row_sites
 from gpdsl.inference.quadruply_stochastic.weights import Lengths
@@ -122,3 +123,23 @@ def test_row_variables_under_their_sites_by_integrals() -> None:
         assert float(found.factor.ravel()[place]) == pytest.approx(variance**-0.5)
         total += integral(lambda x, h=h, own=own: h * x - 0.5 * own * x**2) / scale - np.log(scale)
     assert float(found.divergence) == pytest.approx(total)
+
+
+def test_slopes_in_the_coordinates_of_a_search_are_those_of_its_values() -> None:
+    """Which are 0 where the search on some rows has ended."""
+    end = {"a": jnp.asarray([0.3, -0.2]), "b": jnp.asarray(0.7)}
+    root = np.random.default_rng(2).normal(size=(3, 3))
+    some = OnSome(Outcome(end, 0.0, "", 0), root)
+
+    def evidence(at: dict[str, jax.Array]) -> tuple[float, dict[str, jax.Array]]:
+        a, b = np.asarray(at["a"], float), float(at["b"])
+        value = np.sin(a[0]) + a[1] ** 2 * b
+        return float(value), {"a": jnp.asarray([np.cos(a[0]), 2 * a[1] * b]), "b": jnp.asarray(a[1] ** 2)}
+
+    with jax.enable_x64(True):
+        assert {n: np.asarray(v).tolist() for n, v in some.place(some.origin).items()} == {"a": [0.3, -0.2], "b": 0.7}
+        moved = some.place(jnp.asarray([0.0, 2.0, 0.0]))
+        np.testing.assert_allclose([*moved["a"], moved["b"]], [0.3, -0.2, 0.7] + 2 * root[:, 1])
+        of, at = some.conditioned(evidence), np.array([0.1, -0.4, 0.2])  # type: ignore[arg-type]
+        ends = [[float(of(jnp.asarray(at + step))[0]) for step in (d, -d)] for d in 1e-5 * np.eye(3)]
+        np.testing.assert_allclose(of(jnp.asarray(at))[1], [(a - b) / 2e-5 for a, b in ends], rtol=1e-8)

@@ -128,6 +128,28 @@ def test_what_does_not_go_on_is_refused(data: dict[str, np.ndarray], tmp_path: P
             trial()
 
 
+def test_files_are_a_minute_apart_or_twenty_times_what_one_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now, takes = [0.0], iter([1.0, 4.0])
+    keep: Any = checkpoint.Checkpoint(tmp_path / "kept", Any)  # type: ignore[arg-type]
+    keep.due, written = 5.0, list[float]()
+    monkeypatch.setattr(checkpoint.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(keep, "_fit", lambda *_: "fit")
+    monkeypatch.setattr(keep, "_better", lambda _: True)
+
+    def save(_: object) -> None:
+        written.append(now[0])
+        now[0] += next(takes)
+
+    monkeypatch.setattr(keep, "_save", save)
+    for at, due in ((4.9, 5.0), (5.0, 66.0), (65.0, 66.0), (66.0, 70.0 + 80.0)):
+        now[0] = at
+        keep(None, 0.0, None, lambda: None, False)
+        assert keep.due == pytest.approx(due)
+    assert written == [5.0, 66.0]
+
+
 def test_a_worse_state_does_not_take_the_place_of_a_better_one(data: dict[str, np.ndarray], tmp_path: Path) -> None:
     fit, path = gpdsl.compile(COUNTS).fit(data, steps=2), tmp_path / "a.gpfit"
     from dataclasses import replace

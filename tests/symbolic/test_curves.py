@@ -80,6 +80,14 @@ def test_discrete(name: str) -> None:
         np.testing.assert_allclose(found.cdf(law.ppf(p)), law.cdf(law.ppf(p)), atol=1e-10)
 
 
+@pytest.mark.parametrize(("fall", "count"), [(1.0, 64), (0.3, 256), (0.0, 2**14)])
+def test_counts_are_followed_as_far_as_they_count(fall: float, count: int) -> None:
+    """Up to a share of e^-45, or as many as there is room for."""
+    found = curve(lambda y: -fall * y, 1, "count")
+    assert found.values.shape == (count, 1)
+    assert found.log_mass[0] == pytest.approx(-np.log1p(-np.exp(-fall)) if fall else 14 * np.log(2))
+
+
 def test_what_a_constant_excludes_is_no_heavy_tail() -> None:
     found = curve(lambda y: np.where(y < 1, -1e30, 1 - y), 1, "real", np.array([[1.0]]))
     np.testing.assert_allclose(np.concatenate(found.moments()), [2.0, 1.0], rtol=1e-9)

@@ -322,3 +322,12 @@ def test_rows_with_fits_of_their_own_have_their_places_from_these(monkeypatch: p
     assert found.pit("y").tolist() == pytest.approx([0.2, 0.7]) and asked == ["row [1] [2.0]"]
     assert ", 1 of them by fits without them, within 0.75 nats, k up to 0.20" in repr(found)
     assert "fits without" not in repr(replace(found, without={}, error=None))
+
+
+def test_moments_of_log_densities_are_those_over_draws_and_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, weights = RNG.normal(size=(50, 2, 3)), np.array([0.3, 0.7])  # [draws, components, rows]
+    monkeypatch.setattr(module, "drawn_log_densities", lambda rows: drawn[..., rows])
+    beliefs: Any = SimpleNamespace(count=3, weights=weights, part=lambda rows: rows)
+    mean, square = module._moments(beliefs)
+    np.testing.assert_allclose(mean, sum(w * drawn[:, k].mean(axis=0) for k, w in enumerate(weights)))
+    np.testing.assert_allclose(square, sum(w * (drawn[:, k] ** 2).mean(axis=0) for k, w in enumerate(weights)))
