@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from gpdsl.data.bound import Standardised
+from gpdsl.errors import GpdslWarning
 from gpdsl.inference.posteriors.posterior import by_parts
 from gpdsl.language.calls import spoken
 from gpdsl.program.cache import in_precision
@@ -37,6 +39,12 @@ many times as many.
 
 AT_ONCE = 1 << 17
 """Rows times settings of which quantiles are searched for together: a law of counts has some 400 numbers for each."""
+
+FEW = 0.01
+"""Probability of the settings from which most of a mean or variance is not to come: that of `exp(f)` beyond the data,
+or of an unseen group, is made by the widest of them, and infinite under many a prior."""
+
+BOUNDED = {"binary", "label", "ordinal", "unit"}
 
 APART = 7919
 """Between the seeds of settings, whose draws have nothing to do with each other."""
@@ -142,18 +150,39 @@ class Averaged(Prediction):
 
     @in_precision
     def mean(self, name: str) -> np.ndarray:
-        """Posterior (predictive) mean; probabilities for a label output."""
-        return self._mean_over(lambda each: each.mean(name))
+        """Posterior (predictive) mean; probabilities for a label output.
+
+        With a warning where it comes from few settings: see `FEW`.
+        """
+        return self._average(name, "mean", np.stack([each.mean(name) for each in self.settings]))
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
-        """Posterior (predictive) variance: within settings, and between them."""
+        """Posterior (predictive) variance: within settings, and between them; with a warning as that of `mean`."""
         means = np.stack([each.mean(name) for each in self.settings])
         mean = np.tensordot(self.weights, means, axes=1)
         if name in self._declarations.outputs and self._declarations.outputs[name].label is not None:
             return mean * (1.0 - mean)
-        within = self._mean_over(lambda each: each.variance(name))
-        return within + np.tensordot(self.weights, (means - mean) ** 2, axes=1)
+        within = np.stack([each.variance(name) for each in self.settings])
+        return self._average(name, "variance", within + (means - mean) ** 2)
+
+    def _average(self, name: str, what: str, parts: Float[np.ndarray, "settings *shape"]) -> np.ndarray:
+        found: np.ndarray = np.tensordot(self.weights, parts, axes=1)
+        kinds = [each.kind for each in self._declarations.outputs.values() if each.name == name]
+        if not {*kinds} & BOUNDED:
+            order = np.argsort(-parts, axis=0)
+            weights = self.weights[order]
+            most = np.where(np.cumsum(weights, axis=0) <= FEW, weights * np.take_along_axis(parts, order, axis=0), 0.0)
+            doubtful = (np.sum(most, axis=0) > 0.5 * found) & (np.min(parts, axis=0) >= 0.0)
+            if places := int(np.sum(doubtful)):
+                warnings.warn(
+                    f"the {what} of `{name}` is not to be relied on in {places} of {found.size} places: most of it is "
+                    "that of values of the parameters with 1% of the probability, and it may be infinite; read "
+                    "`quantile` or `interval` there, or give what is wide there a tighter prior",
+                    GpdslWarning,
+                    stacklevel=4,
+                )
+        return found
 
     @cached_property
     def _laws(self) -> list[Shares]:

@@ -94,6 +94,21 @@ def test_moments_are_within_and_between(averaged: Averaged) -> None:
     np.testing.assert_allclose(averaged.covariance("f"), among, rtol=1e-8)
 
 
+def test_a_mean_that_few_settings_make_is_told(beliefs: Beliefs) -> None:
+    """That of exp(f) under a setting with half a percent whose latent is wide; what is bounded has one."""
+    with precision("float64"):
+        wide = mixture(
+            beliefs,
+            np.zeros((3, ROWS)),
+            np.array([[1.0], [2.0], [500.0]]) + np.zeros(ROWS),
+            np.array([0.5, 0.495, 0.005]),
+        )
+    for name, moment in (("n", wide.mean), ("y", wide.variance)):
+        with pytest.warns(gpdsl.GpdslWarning, match=f"`{name}` is not to be relied on in 3 of 3 places.*`quantile`"):
+            moment(name)
+    assert np.all(np.abs(wide.mean("y")) < 1) and np.all(wide.mean("b") > 0.9) and np.all(wide.variance("b") < 0.1)
+
+
 @pytest.mark.parametrize("probability", [0.003, 0.3, 0.5, 0.9])
 def test_quantiles_are_where_the_mixture_reaches_them(averaged: Averaged, probability: float) -> None:
     for name, sds in (("f", SDS), ("y", np.hypot(SDS, 0.4))):

@@ -46,7 +46,7 @@ from gpdsl.results.criticism.importance import (
     skipped,
     with_statistics,
 )
-from gpdsl.results.criticism.learnt import certainty, informed, price_of_certainty, worth
+from gpdsl.results.criticism.learnt import certainty, informed, other_places, price_of_certainty, worth
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
 from gpdsl.results.criticism.places import (
     CHANCE,
@@ -61,7 +61,7 @@ from gpdsl.results.criticism.places import (
     values_seen,
 )
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import correlation, flexibility, other_places, reach, rows_and_levels, symmetry
+from gpdsl.results.criticism.structure import correlation, flexibility, reach, rows_and_levels, symmetry
 from gpdsl.results.criticism.through_layers import multiplications, rows_left_out
 from gpdsl.results.fitting import on_device
 from gpdsl.results.scored import randomised

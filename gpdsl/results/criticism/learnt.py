@@ -17,14 +17,20 @@ import numpy as np
 from jaxtyping import Float
 
 from gpdsl.errors import plural
+from gpdsl.inference.modes import cycles_beside
+from gpdsl.inference.problem import as_arrays
+from gpdsl.inference.symmetries import symmetry_of
 from gpdsl.inference.unrelated_rows import value_of_nothing
-from gpdsl.results.criticism.finding import PROGRAMS, Finding
+from gpdsl.language.model import KernelCall, KernelFormula, every_kernel, reads_of
+from gpdsl.program.program import Program
+from gpdsl.results.criticism.finding import EXCHANGED, PROGRAMS, Finding
 from gpdsl.results.criticism.importance import divergence
 from gpdsl.results.criticism.seen import FEW, Seen
 from gpdsl.results.density import log_predictive
 from gpdsl.shown import rounded
 
 if TYPE_CHECKING:
+    from gpdsl.inference.integrated import Learnt, Profile
     from gpdsl.results.fit import Fit
 
 WEAK = 2.0
@@ -192,3 +198,61 @@ def _of_shares(values: np.ndarray, observed: np.ndarray) -> float:
     """The log likelihood of classes whose probabilities are their shares, the same in all rows."""
     counts = np.unique(values[observed], return_counts=True)[1]
     return float(np.sum(counts * np.log(counts / np.sum(counts))))
+
+
+# Learnt parameters: others that are as good, or better.
+
+CALLS = KernelCall | KernelFormula
+
+
+def other_places(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
+    """Where learnt parameters are as good, which no density tells apart, or better, as periods at a part of theirs."""
+    yield from _alike(fit, profile, learnt)
+    yield from _other_cycles(fit, profile, learnt)
+
+
+def _alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
+    """Learnt parameters that no density tells apart, or whose sign none knows."""
+    symmetry = symmetry_of(fit.program, profile, learnt)
+    if (count := len(symmetry)) > 1:
+        yield Finding(
+            EXCHANGED,
+            float(count),
+            False,
+            f"{'; '.join(symmetry.told)} changes no density: these values are one of {count} alike, and which name has "
+            "which is by chance",
+        )
+
+
+def _other_cycles(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
+    """Periods and frequencies of which a part or a multiple explains more, with functions as smooth or all else as it
+    is."""
+    program, dtype = fit.program, fit.options.dtype
+    periods = [name for name in program.parameters.data.steps if not np.ndim(learnt[name])]
+    top = profile.value(learnt) if periods else np.inf
+    for name in periods:
+        beside = [
+            (ratio, each)
+            for ratio, moved in cycles_beside(program, learnt, name)
+            for each in (moved, *_as_smooth(program, moved, name, ratio))
+        ]
+        worth = [profile.value(as_arrays(dict(each), dtype)) for _, each in beside]
+        if worth and (gain := max(worth) - top) > 1.0:
+            ratio, best = beside[int(np.argmax(worth))]
+            here, better = (float(program.parameters.bijectors[name].forward(at[name])) for at in (learnt, best))
+            said = f"`{name}` = {here:.4g} takes several cycles for one, or part of one: {better:.4g} is worth "
+            others = [n for n in best if n != name and best[n] is not learnt[n]]
+            said += f"{plural(gain, 'nat', '.2g')} more, all else as it is"
+            said += "".join(f" but for `{n}`, {1 / ratio:.3g} times as large" for n in others)
+            yield Finding("parameters", gain, True, said, f"begin there, init = {{{name!r}: {better:.4g}}}")
+
+
+def _as_smooth(program: Program, learnt: Learnt, name: str, ratio: float) -> Iterator[Learnt]:
+    """The same with the other numbers of its kernels, in units of a period, in proportion."""
+    calls = [each for latent in program.declarations.latents.values() for each in every_kernel(latent.kernel)]
+    own = [{read.name for a in c.arguments.values() for read in reads_of(a)} for c in calls if isinstance(c, CALLS)]
+    beside = {n for each in own if name in each for n in each & {*learnt} - {name}}
+    bijectors = program.parameters.bijectors
+    moved = {n: np.asarray(bijectors[n].forward(learnt[n])) / ratio for n in beside}
+    if moved and all(bijectors[n].contains(value) for n, value in moved.items()):
+        yield {**learnt, **{n: bijectors[n].inverse(value) for n, value in moved.items()}}

@@ -13,23 +13,19 @@ from jaxtyping import Float
 
 from gpdsl.data import Data
 from gpdsl.errors import plural
-from gpdsl.inference.modes import cycles_beside
 from gpdsl.inference.posteriors.family import Inverse
-from gpdsl.inference.problem import as_arrays
-from gpdsl.inference.symmetries import symmetry_of
 from gpdsl.inference.unrelated_rows import bends, missing_level
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, shaping
 from gpdsl.language.model import reads_of
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.finding import EXCHANGED, SKIPPED, Finding
+from gpdsl.results.criticism.finding import SKIPPED, Finding
 from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 from gpdsl.symbolic.coupling import centred, mirrored
 from gpdsl.symbolic.expectations import latents_in
 
 if TYPE_CHECKING:
-    from gpdsl.inference.integrated import Learnt, Profile
     from gpdsl.results.fit import Fit
 
 
@@ -150,41 +146,6 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
             + "engine = vi and " * (fit.options.engine == "ep")
             + f"posterior = {'corrected' if fit.options.hyperparameters == 'integrated' else 'mixture_full(2)'}",
         )
-
-
-def other_places(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
-    """Where learnt parameters are as good, which no density tells apart, or better, as periods at a part of theirs."""
-    yield from _alike(fit, profile, learnt)
-    yield from _other_cycles(fit, profile, learnt)
-
-
-def _alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
-    """Learnt parameters that no density tells apart, or whose sign none knows."""
-    symmetry = symmetry_of(fit.program, profile, learnt)
-    if (count := len(symmetry)) > 1:
-        yield Finding(
-            EXCHANGED,
-            float(count),
-            False,
-            f"{'; '.join(symmetry.told)} changes no density: these values are one of {count} alike, and which name has "
-            "which is by chance",
-        )
-
-
-def _other_cycles(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
-    """Periods and frequencies of which a part or a multiple explains more, all else as it is."""
-    program, dtype = fit.program, fit.options.dtype
-    periods = [name for name in program.parameters.data.steps if not np.ndim(learnt[name])]
-    top = profile.value(learnt) if periods else np.inf
-    for name in periods:
-        beside = cycles_beside(program, learnt, name)
-        worth = {ratio: profile.value(as_arrays(dict(moved), dtype)) for ratio, moved in beside}
-        if worth and (gain := max(worth.values()) - top) > 1.0:
-            here = float(program.parameters.bijectors[name].forward(learnt[name]))
-            better = here * max(worth, key=worth.__getitem__)
-            said = f"`{name}` = {here:.4g} takes several cycles for one, or part of one: {better:.4g} is worth "
-            said += f"{plural(gain, 'nat', '.2g')} more, all else as it is"
-            yield Finding("parameters", gain, True, said, f"begin there, init = {{{name!r}: {better:.4g}}}")
 
 
 def correlation(fit: Fit, seen: Seen) -> Iterator[Finding]:

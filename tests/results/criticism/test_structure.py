@@ -269,3 +269,16 @@ def test_a_period_of_several_cycles_is_told(start: str) -> None:
     assert len(found) == bool(start)
     if found:
         assert 11.5 < float(found[0].remedy.split("'p': ")[1].rstrip("}")) < 12.5 and found[0].number > 10
+
+
+def test_a_period_of_several_cycles_is_told_where_functions_of_one_are_smoother() -> None:
+    """Three cycles in one take a third of the length-scale, with which one cycle alone is worth no more."""
+    rng, x = np.random.default_rng(0), np.linspace(0, 20, 40)
+    y = np.sin(2 * np.pi * x / 2.9) + 0.2 * rng.normal(size=40)
+    text = (
+        "input x : real\noutput y : real\nparam p : positive = 8.7\nparam ell : positive = 1\nparam sigma : positive\n"
+    )
+    text += "latent f(x) ~ GP(0, Periodic(ell, p))\ny ~ Normal(f, sigma)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": y}, progress=False)
+    (found,) = (each for each in fit.diagnose().doubtful if "takes several cycles for one" in each.said)
+    assert found.said.endswith("but for `ell`, 3 times as large") and "'p': 2.896" in found.remedy
