@@ -208,6 +208,32 @@ WORDS: Mapping[str, str] = {
 }
 """Functions, constants, statements and arguments."""
 
+_OBSERVED = "what is observed is declared, `output y : real`, and has a distribution, `y ~ Normal(f, sigma)`"
+STARTS = _by_words(
+    {
+        "gp process gaussian_process gaussianprocess function_prior prior_function": (
+            "write `latent f(x) ~ GP(m, s2 * RBF(ell))`, and observe it: `y ~ Normal(f, sigma)`"
+        ),
+        "parameter parameters hyperparameter hyperparameters hyper prior hyperprior var variable": (
+            "what is learnt is a parameter, `param ell : positive ~ Gamma(2, 1)`, with a prior or without"
+        ),
+        "covariate covariates feature features predictor predictors regressor column columns data": (
+            "columns of the data are declared one by one: `input x : real`, and `output y : real` what is predicted"
+        ),
+        "response target observed observation outcome outcomes likelihood observe obs": _OBSERVED,
+        "noise nugget": "noise is part of an output's distribution: `param sigma : positive`, `y ~ Normal(f, sigma)`",
+        "mean mean_function": "a mean stands in the line of its latent: `latent f(x) ~ GP(m, s2 * RBF(ell))`",
+        "kern cov covariance covariance_function": (
+            "a kernel stands in the line of its latent, `latent f(x) ~ GP(0, s2 * RBF(ell))`, or has a formula, "
+            "`kernel k(r; ell) = exp(-r/ell)`"
+        ),
+        "fix fixed set constant": "a known number is `const sigma = 0.1`; `infer vi: fixed = [sigma]` holds a `param`",
+        "option options settings config": "options of a fit stand in one line: `infer vi: steps = 500, seed = 1`",
+        "lambda fn func": "write `function g(a, b) = a * exp(b)`",
+    }
+)
+"""First words of lines."""
+
 SUBSCRIPT_OF_A_ROW = "write `{name}` alone: " + _OTHER_ROWS
 
 SIGNS: Mapping[str, str] = {

@@ -22,6 +22,7 @@ from gpdsl.language.habits import (
     KERNELS as HABITS,
     LEVELS,
     SIGNS,
+    STARTS,
     standardise_habit,
     word_habit,
 )
@@ -197,8 +198,8 @@ def misspelt_statement(piece: Piece) -> Mistake | None:
         span = _columns(piece, match.start(1), match.end(1))
         if second in DISTRIBUTIONS:
             return wrong.MissingTilde(span, word, second)
-        known = ", ".join(f"`{each}`" for each in STATEMENTS)
-        return wrong.UnknownStatement(span, word, known, closest(word, STATEMENTS), word_habit(word))
+        known, habit = ", ".join(f"`{each}`" for each in STATEMENTS), STARTS.get(word.lower()) or word_habit(word)
+        return wrong.UnknownStatement(span, word, known, "" if habit else closest(word, STATEMENTS), habit)
     match = _ASSIGNMENT.match(piece.text)
     if match:
         span = _columns(piece, match.start(1), match.end(1))

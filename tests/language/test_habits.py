@@ -55,6 +55,8 @@ SNIPPETS = {
     "kernel_with_a_variance": TEXT.replace("{kernel}(ell)", "RBF(s2, ell)"),
     "column_behind_a_length_scale": TEXT.replace("{kernel}(ell)", "RBF(ell; x)"),
     "process_on_its_own": TEXT + "g ~ GP(0, RBF(1))\n",
+    "process_as_a_statement": TEXT.replace("latent f", "gp f"),
+    "covariate_as_a_statement": TEXT.replace("input x", "covariate x"),
     "process_in_lower_case": TEXT.replace("GP(", "gp("),
     "r_formula": "input x : real\noutput y : real\ny ~ x + (1 | site)\n",
     "inla_effect": 'input x : real\noutput y : real\ny ~ f(x, model = "rw2")\n',
@@ -223,6 +225,24 @@ def test_what_a_habit_says_to_write_can_be_compiled(place: str, table: Mapping[s
     assert len(codes) > 13
     for code in codes:
         assert any(compiles(f"{DECLARED}{form.format(code)}\n") for form in PLACES[place]), code
+
+
+LINES = (
+    *("input x : real", "output y : real", "param m : real", "param s2 : positive", "param ell : positive"),
+    *("param sigma : positive", "latent f(x) ~ GP(0, RBF(1))", "y ~ Normal(f, sigma)"),
+)
+
+
+def test_lines_that_stand_in_remedies_can_be_compiled() -> None:
+    """Each in place of the line that declares the same name, or observes the same output."""
+    codes = {each for said in habits.STARTS.values() for each in re.findall("`([^`]{9,})`", said)}
+    assert len(codes) > 8
+    first = re.compile(r"(\w+ \w+|y ~)")
+    for code in codes:
+        others = [each for each in LINES if first.match(each)[0] != first.match(code)[0]]  # type: ignore[index]
+        kept = [each for each in others if not (code.startswith("const sigma") and each.startswith("param sigma"))]
+        before = [each for each in kept if not each.startswith(("latent", "y ~"))]
+        assert compiles("\n".join([*before, code, *kept[len(before) :]])), code
 
 
 def test_functions_of_other_tools_are_those_that_are_to_be_written() -> None:
