@@ -6,107 +6,104 @@ import re
 from collections.abc import Mapping
 
 
-def _by_words(table: Mapping[str, str]) -> Mapping[str, str]:
-    """What is said of each word of several."""
-    return {word: said for words, said in table.items() for word in words.split()}
+class Habits(dict[str, str]):
+    """What to write instead of each word of another tool, in small letters; nothing of any other word."""
+
+    def of(self, word: str) -> str:
+        """What is said of a word, however it is written; empty for one that is no habit."""
+        return self.get(word.lower(), "")
 
 
-_RBF = "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
-_MATERN = "its smoothness is part of the name: `Matern12(ell)`, `Matern32(ell)`, `Matern52(ell)`"
+def _by_words(table: Mapping[str, str]) -> Habits:
+    return Habits((word, said) for words, said in table.items() for word in words.split())
+
+
 _MATERN12 = "write `Matern12(ell)`"
-_WHITE = "write `White()`, or leave the noise to the distribution of the output"
 _PC = "priors that penalise complexity: `param ell : positive ~ PCLengthscale(0.1, 0.05, 1)`, or `PCScale(3, 0.01)`"
 
-KERNELS: Mapping[str, str] = {
-    **dict.fromkeys(("expquad", "exponentiatedquadratic", "squaredexponential", "sqexp", "se", "gaussian"), _RBF),
-    **dict.fromkeys(("matern", "maternkernel"), _MATERN),
-    "exponential": f"{_MATERN12}; where it is exp(-r / (2 * ell)), as in GPflow and PyMC, `Matern12(2 * ell)`",
-    **dict.fromkeys(("ornsteinuhlenbeck", "ou", "ar", "ar1"), _MATERN12),
-    "dotproduct": "write `s0^2 * Constant() + Linear()`",
-    "linearkernel": "write `s2 * Linear()`",
-    **dict.fromkeys(("whitekernel", "whitenoise", "noise", "nugget", "iid"), _WHITE),
-    **dict.fromkeys(("constantkernel", "bias"), "write `s2 * Constant()`, or `s2` before another kernel"),
-    "expsinesquared": "write `Periodic(ell, period)`",
-    "periodickernel": "write `Periodic(ell, period)`, or `Periodic(sqrt(ell), period)` as in GPyTorch",
-    **dict.fromkeys(("rbfkernel", "scalekernel"), _RBF),
-    **{
-        f"gp_{word}_cov": f"write `alpha^2 * {kernel}`; `x` and `alpha` are no arguments of it"
-        for word, kernel in {
-            "exp_quad": "RBF(ell)",
-            "exponential": "Matern12(ell)",
-            "matern32": "Matern32(ell)",
-            "matern52": "Matern52(ell)",
-            "periodic": "Periodic(ell, period)",
-        }.items()
-    },
-    **dict.fromkeys(
-        ("brownian", "brownianmotion", "wiener", "randomwalk"),
-        "a formula of your own: `kernel walk(a, b) = (abs(a) + abs(b) - abs(a - b)) / 2`, used as `s2 * walk()`",
-    ),
-    **dict.fromkeys(
-        ("icm", "lmc", "coregionalize", "indexkernel"), "write `RBF(ell, on = x) * Coregion(W, kappa, on = task)`"
-    ),
-    **dict.fromkeys(("arcsin", "neuralnetwork"), "write `ArcCosine(1)`, the kernel of a wide layer of neurons"),
-    "pc": _PC,
+_STAN_KERNELS = {"exp_quad": "RBF(ell)", "exponential": "Matern12(ell)", "periodic": "Periodic(ell, period)"} | {
+    f"matern{nu}": f"Matern{nu}(ell)" for nu in (32, 52)
 }
+KERNELS = _by_words(
+    {
+        "expquad exponentiatedquadratic squaredexponential sqexp se gaussian rbfkernel scalekernel": (
+            "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
+        ),
+        "matern maternkernel": "its smoothness is part of the name: `Matern12(ell)`, `Matern32(ell)`, `Matern52(ell)`",
+        "exponential": f"{_MATERN12}; where it is exp(-r / (2 * ell)), as in GPflow and PyMC, `Matern12(2 * ell)`",
+        "ornsteinuhlenbeck ou ar ar1": _MATERN12,
+        "dotproduct": "write `s0^2 * Constant() + Linear()`",
+        "linearkernel": "write `s2 * Linear()`",
+        "whitekernel whitenoise noise nugget iid": (
+            "write `White()`, or leave the noise to the distribution of the output"
+        ),
+        "constantkernel bias": "write `s2 * Constant()`, or `s2` before another kernel",
+        "expsinesquared": "write `Periodic(ell, period)`",
+        "periodickernel": "write `Periodic(ell, period)`, or `Periodic(sqrt(ell), period)` as in GPyTorch",
+        **{
+            f"gp_{word}_cov": f"write `alpha^2 * {kernel}`; `x` and `alpha` are no arguments of it"
+            for word, kernel in _STAN_KERNELS.items()
+        },
+        "brownian brownianmotion wiener randomwalk": (
+            "a formula of your own: `kernel walk(a, b) = (abs(a) + abs(b) - abs(a - b)) / 2`, used as `s2 * walk()`"
+        ),
+        "icm lmc coregionalize indexkernel": "write `RBF(ell, on = x) * Coregion(W, kappa, on = task)`",
+        "arcsin neuralnetwork": "write `ArcCosine(1)`, the kernel of a wide layer of neurons",
+        "pc": _PC,
+    }
+)
 
-DISTRIBUTIONS: Mapping[str, str] = {
-    **dict.fromkeys(("flat", "halfflat", "improper"), "leave the prior out: a parameter without one has none"),
-    **dict.fromkeys(
-        ("s", "f", "te", "gam"),
-        "write `Normal(g, sigma)`, with the smooth function `latent g(x) ~ GP(0, s2 * RBF(ell))`",
-    ),
-    **dict.fromkeys(("gaussian", "n", "norm"), "write `Normal(mean, sd)`, with a standard deviation and no variance"),
-    "cauchy": "write `StudentT(1, mean, scale)`, or `HalfCauchy(scale)` for positive values",
-    **dict.fromkeys(("chisquared", "chi2", "chi_square"), "write `Gamma(df / 2, 1 / 2)`"),
-    **dict.fromkeys(("bernoulli_logit", "bernoullilogit"), "write `Bernoulli(logit = f)`"),
-    **dict.fromkeys(("poisson_log", "poissonlog"), "write `Poisson(exp(f))`"),
-    **dict.fromkeys(
-        ("neg_binomial_2", "negbinomial", "nbinom", "negbin"), "write `NegativeBinomial(mean, dispersion)`"
-    ),
-    **dict.fromkeys(("halft", "half_t", "half_student_t"), "write `HalfStudentT(df, scale)`"),
-    **dict.fromkeys(("inv_gamma", "invgamma"), "write `InverseGamma(shape, scale)`"),
-    "pc": _PC,
-    "dnorm": "write `Normal(mean, sd)`, in R too; of BUGS and JAGS, with a precision, `Normal(mean, 1 / sqrt(tau))`",
-    **dict.fromkeys(
-        ("ordered_logistic", "orderedlogistic", "cumulative"),
-        "write `Ordinal(logit = f, cutpoints = cut)`, with `param cut : ordered[3]` for an output of `ordinal[c]`",
-    ),
-    **dict.fromkeys(("lkjcholesky", "lkj_corr_cholesky", "lkjcorr", "lkj_corr"), "write `LKJ(eta)`"),
-    **dict.fromkeys(("multi_normal", "mvnormal", "mvn"), "write `MultivariateNormal(mean, covariance = S)`"),
-    **_by_words(
-        {
-            "gp": "declare `latent f(x) ~ GP(mean, kernel)`, and observe it: `y ~ Normal(f, sigma)`",
-            "double_exponential doubleexponential": "write `Laplace(mean, scale)`",
-            "t": "write `StudentT(df, mean, scale)`",
-            "probit": "write `Bernoulli(probit = f)`",
-            "rayleigh": "write `Weibull(2, sqrt(2) * scale)`",
-            "truncatednormal truncated_normal truncnorm": "write `Truncated(Normal(mean, sd), lower = 0)`",
-            "censorednormal tobit": "write `Censored(Normal(mean, sd), lower = 0)`",
-            "zeroinflatedpoisson zero_inflated_poisson zip": "a share `p` of zeros more: write "
-            "`Mixture(p, Poisson(1e-9), Poisson(mean))`",
-            "zeroinflatednegativebinomial zero_inflated_negbinomial zinb": "a share `p` of zeros more: write "
-            "`Mixture(p, Poisson(1e-9), NegativeBinomial(mean, dispersion))`",
-            "geometric": "write `NegativeBinomial(mean, 1)`, whose mean is `(1 - p) / p`",
-            "neg_binomial": "write `NegativeBinomial(mean, dispersion)`; of Stan's two numbers, `mean = alpha / beta` "
-            "and `dispersion = alpha`",
-            "neg_binomial_2_log": "write `NegativeBinomial(exp(f), dispersion)`",
-            "binomial_logit": "write `Binomial(trials, logit = f)`",
-            "betabinomial beta_binomial": "odds that differ from row to row: write "
-            "`Binomial(trials, logit = f + tau * w)`, with `row w ~ Normal(0, 1)`",
-            "quasipoisson": "of counts that vary more than their mean: write `NegativeBinomial(mean, dispersion)`",
-            "logitnormal logit_normal logisticnormal": "write `logit(y) ~ Normal(f, sigma)`",
-            "loglogistic": "write `log(y) ~ Logistic(f, s)`",
-            "halflaplace": "write `Exponential(1 / scale)`",
-            "skewnormal skew_normal asymmetriclaplace generalizednormal exgaussian inversegaussian wald "
-            "generalizedgamma inverse_gaussian betaprime multinomial hurdlepoisson "
-            "generalizedpoisson tweedie discreteuniform hurdlenegativebinomial conwaymaxwellpoisson compoisson "
-            "vonmises gumbel pareto gompertz kumaraswamy": (
-                "not in the table, and none of it is the same: give its log density, `density name(y | m, s) = ...`"
-            ),
-        }
-    ),
-}
+DISTRIBUTIONS = _by_words(
+    {
+        "flat halfflat improper": "leave the prior out: a parameter without one has none",
+        "s f te gam": "write `Normal(g, sigma)`, with the smooth function `latent g(x) ~ GP(0, s2 * RBF(ell))`",
+        "gaussian n norm": "write `Normal(mean, sd)`, with a standard deviation and no variance",
+        "cauchy": "write `StudentT(1, mean, scale)`, or `HalfCauchy(scale)` for positive values",
+        "chisquared chi2 chi_square": "write `Gamma(df / 2, 1 / 2)`",
+        "bernoulli_logit bernoullilogit": "write `Bernoulli(logit = f)`",
+        "poisson_log poissonlog": "write `Poisson(exp(f))`",
+        "neg_binomial_2 negbinomial nbinom negbin": "write `NegativeBinomial(mean, dispersion)`",
+        "halft half_t half_student_t": "write `HalfStudentT(df, scale)`",
+        "inv_gamma invgamma": "write `InverseGamma(shape, scale)`",
+        "pc": _PC,
+        "dnorm": (
+            "write `Normal(mean, sd)`, in R too; of BUGS and JAGS, with a precision, `Normal(mean, 1 / sqrt(tau))`"
+        ),
+        "ordered_logistic orderedlogistic cumulative": (
+            "write `Ordinal(logit = f, cutpoints = cut)`, with `param cut : ordered[3]` for an output of `ordinal[c]`"
+        ),
+        "lkjcholesky lkj_corr_cholesky lkjcorr lkj_corr": "write `LKJ(eta)`",
+        "multi_normal mvnormal mvn": "write `MultivariateNormal(mean, covariance = S)`",
+        "gp": "declare `latent f(x) ~ GP(mean, kernel)`, and observe it: `y ~ Normal(f, sigma)`",
+        "double_exponential doubleexponential": "write `Laplace(mean, scale)`",
+        "t": "write `StudentT(df, mean, scale)`",
+        "probit": "write `Bernoulli(probit = f)`",
+        "rayleigh": "write `Weibull(2, sqrt(2) * scale)`",
+        "truncatednormal truncated_normal truncnorm": "write `Truncated(Normal(mean, sd), lower = 0)`",
+        "censorednormal tobit": "write `Censored(Normal(mean, sd), lower = 0)`",
+        "zeroinflatedpoisson zero_inflated_poisson zip": "a share `p` of zeros more: write "
+        "`Mixture(p, Poisson(1e-9), Poisson(mean))`",
+        "zeroinflatednegativebinomial zero_inflated_negbinomial zinb": "a share `p` of zeros more: write "
+        "`Mixture(p, Poisson(1e-9), NegativeBinomial(mean, dispersion))`",
+        "geometric": "write `NegativeBinomial(mean, 1)`, whose mean is `(1 - p) / p`",
+        "neg_binomial": "write `NegativeBinomial(mean, dispersion)`; of Stan's two numbers, `mean = alpha / beta` "
+        "and `dispersion = alpha`",
+        "neg_binomial_2_log": "write `NegativeBinomial(exp(f), dispersion)`",
+        "binomial_logit": "write `Binomial(trials, logit = f)`",
+        "betabinomial beta_binomial": "odds that differ from row to row: write "
+        "`Binomial(trials, logit = f + tau * w)`, with `row w ~ Normal(0, 1)`",
+        "quasipoisson": "of counts that vary more than their mean: write `NegativeBinomial(mean, dispersion)`",
+        "logitnormal logit_normal logisticnormal": "write `logit(y) ~ Normal(f, sigma)`",
+        "loglogistic": "write `log(y) ~ Logistic(f, s)`",
+        "halflaplace": "write `Exponential(1 / scale)`",
+        "skewnormal skew_normal asymmetriclaplace generalizednormal exgaussian inversegaussian wald "
+        "generalizedgamma inverse_gaussian betaprime multinomial hurdlepoisson "
+        "generalizedpoisson tweedie discreteuniform hurdlenegativebinomial conwaymaxwellpoisson compoisson "
+        "vonmises gumbel pareto gompertz kumaraswamy": (
+            "not in the table, and none of it is the same: give its log density, `density name(y | m, s) = ...`"
+        ),
+    }
+)
 
 _OTHERS = {
     "Normal": {"weight weights w": "sd = sigma / sqrt(weight)"},
@@ -136,97 +133,87 @@ OTHER_NUMBERS: Mapping[tuple[str, str], str] = {
 }
 """By distribution and argument of other tools, what is another number here, and not the same one by another name."""
 
-TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("float", "double", "number", "numeric", "vector", "matrix", "continuous"), "real"),
-    **dict.fromkeys(("int", "integer", "counts"), "count"),
-    **dict.fromkeys(("bool", "boolean", "logical"), "binary"),
-    **dict.fromkeys(("str", "string", "text", "factor", "category", "categorical", "group"), "label"),
-    **dict.fromkeys(("date", "datetime", "timestamp"), "time"),
-    **dict.fromkeys(("cholesky_factor_corr", "corr_matrix", "cholesky"), "correlation_factor"),
-    **dict.fromkeys(("probability", "proportion", "percent", "fraction"), "unit"),
-    "positive_ordered": "ordered",
-}
+TYPES = _by_words(
+    {
+        "float double number numeric vector matrix continuous": "real",
+        "int integer counts": "count",
+        "bool boolean logical": "binary",
+        "str string text factor category categorical group": "label",
+        "date datetime timestamp": "time",
+        "cholesky_factor_corr corr_matrix cholesky": "correlation_factor",
+        "probability proportion percent fraction": "unit",
+        "positive_ordered": "ordered",
+    }
+)
 """Types of other tools, by those that columns have here."""
 
 _OTHER_ROWS = (
     "a statement holds for one row and reads no other: what is of another row, such as the value before, is a column "
     "of the data, `input before : real`; a sum along an input is `integral(f, a, b)`"
 )
-WORDS: Mapping[str, str] = {
-    **_by_words(
-        {
-            "inv_logit invlogit inverse_logit ilogit logistic expit": "write `sigmoid(f)`",
-            "normcdf normal_cdf std_normal_cdf pnorm ncdf": "write `Phi(f)`",
-            "inv_phi qnorm ndtri norminv": "write `probit(p)`",
-            "cloglog inv_cloglog": "write `1 - exp(-exp(f))`",
-            "square": "write `f^2`",
-            "inv": "write `1 / f`",
-            "exp2": "write `2^f`",
-            "ln": "write `log(f)`",
-            "log1m": "write `log1p(-p)`",
-            "log1p_exp log1pexp": "write `softplus(f)`",
-            "log_sigmoid logsigmoid log_inv_logit": "write `-softplus(-f)`",
-            "logaddexp": "write `max(f, x) + softplus(-abs(f - x))`",
-            "erfc": "write `1 - erf(f)`",
-            "atan2 arctan2": "write `2 * atan(y / (sqrt(x^2 + y^2) + x))`",
-            "hypot": "write `sqrt(f^2 + x^2)`",
-            "round rint": "write `floor(f + 0.5)`",
-            "ceil ceiling": "write `-floor(-f)`",
-            "mod fmod modulo remainder": "write `x - 7 * floor(x / 7)`",
-            "factorial": "write `exp(lgamma(f + 1))`",
-            "swish silu": "write `f * sigmoid(f)`",
-            "pi π": "write `pi`",
-            "nan na": "missing values are empty cells of the data; a model has none",
-            "gamma": "write `exp(lgamma(f))`",
-            "relu": "write `max(f, 0)`",
-            "sign sgn signum": "write `if f > 0 then 1 else -1`",
-            "clip clamp": "write `min(max(f, 0), 1)`",
-            "where ifelse if_else cond switch": "write `if x > 0 then f else 1`",
-            "step heaviside indicator int_step": "write `if x > 0 then 1 else 0`",
-            "diff grad gradient deriv derivative": "the derivative of a latent is `D(f, x)`",
-            "cumsum cumulative_sum lag shift lead": _OTHER_ROWS,
-            "zero zeromean constantmean linearmean constant_mean": (
-                "a mean is an expression: `GP(0, ...)`, `GP(m, ...)`, `GP(m + slope * x, ...)`, with `param m : real`"
-            ),
-        }
-    ),
-    "softmax": "write `y ~ Categorical(logits = f)`, with `latent f[c](x) ~ ...` for an output of `label[c]`",
-    **dict.fromkeys(
-        ("inf", "infinity"), "numbers are finite: leave the prior out, or take one without bounds, `HalfNormal(1)`"
-    ),
-    **dict.fromkeys(
-        ("plate", "for"),
-        "lines hold for every row as they are; elements have an index, `index p in 1..4`, `latent f[p](x) ~ ...`",
-    ),
-    "pc": _PC,
-    **dict.fromkeys(
-        ("with", "import", "from", "def", "class", "return"),
-        "this is Python, and a model is a text of its own: `input x : real`, `param ell : positive ~ Gamma(2, 1)`, "
-        "`latent f(x) ~ GP(0, RBF(ell))`, `y ~ Normal(f, 0.1)`, each on a line; Python has it by `gpdsl.load(file)`",
-    ),
-    "active_dims": "write `on = x[1]`, or `on = [x[1], x[2]]`: columns are counted from 1",
-}
+WORDS = _by_words(
+    {
+        "inv_logit invlogit inverse_logit ilogit logistic expit": "write `sigmoid(f)`",
+        "normcdf normal_cdf std_normal_cdf pnorm ncdf": "write `Phi(f)`",
+        "inv_phi qnorm ndtri norminv": "write `probit(p)`",
+        "cloglog inv_cloglog": "write `1 - exp(-exp(f))`",
+        "square": "write `f^2`",
+        "inv": "write `1 / f`",
+        "exp2": "write `2^f`",
+        "ln": "write `log(f)`",
+        "log1m": "write `log1p(-p)`",
+        "log1p_exp log1pexp": "write `softplus(f)`",
+        "log_sigmoid logsigmoid log_inv_logit": "write `-softplus(-f)`",
+        "logaddexp": "write `max(f, x) + softplus(-abs(f - x))`",
+        "erfc": "write `1 - erf(f)`",
+        "atan2 arctan2": "write `2 * atan(y / (sqrt(x^2 + y^2) + x))`",
+        "hypot": "write `sqrt(f^2 + x^2)`",
+        "round rint": "write `floor(f + 0.5)`",
+        "ceil ceiling": "write `-floor(-f)`",
+        "mod fmod modulo remainder": "write `x - 7 * floor(x / 7)`",
+        "factorial": "write `exp(lgamma(f + 1))`",
+        "swish silu": "write `f * sigmoid(f)`",
+        "pi π": "write `pi`",
+        "nan na": "missing values are empty cells of the data; a model has none",
+        "gamma": "write `exp(lgamma(f))`",
+        "relu": "write `max(f, 0)`",
+        "sign sgn signum": "write `if f > 0 then 1 else -1`",
+        "clip clamp": "write `min(max(f, 0), 1)`",
+        "where ifelse if_else cond switch": "write `if x > 0 then f else 1`",
+        "step heaviside indicator int_step": "write `if x > 0 then 1 else 0`",
+        "diff grad gradient deriv derivative": "the derivative of a latent is `D(f, x)`",
+        "cumsum cumulative_sum lag shift lead": _OTHER_ROWS,
+        "zero zeromean constantmean linearmean constant_mean": (
+            "a mean is an expression: `GP(0, ...)`, `GP(m, ...)`, `GP(m + slope * x, ...)`, with `param m : real`"
+        ),
+        "softmax": "write `y ~ Categorical(logits = f)`, with `latent f[c](x) ~ ...` for an output of `label[c]`",
+        "inf infinity": "numbers are finite: leave the prior out, or take one without bounds, `HalfNormal(1)`",
+        "plate for": (
+            "lines hold for every row as they are; elements have an index, `index p in 1..4`, `latent f[p](x) ~ ...`"
+        ),
+        "pc": _PC,
+        "with import from def class return": "this is Python, and a model is a text of its own: `input x : real`, "
+        "`param ell : positive ~ Gamma(2, 1)`, `latent f(x) ~ GP(0, RBF(ell))`, `y ~ Normal(f, 0.1)`, each on a line; "
+        "Python has it by `gpdsl.load(file)`",
+        "active_dims": "write `on = x[1]`, or `on = [x[1], x[2]]`: columns are counted from 1",
+    }
+)
 """Functions, constants, statements and arguments."""
 
-_OBSERVED = "what is observed is declared, `output y : real`, and has a distribution, `y ~ Normal(f, sigma)`"
 STARTS = _by_words(
     {
-        "gp process gaussian_process gaussianprocess function_prior prior_function": (
-            "write `latent f(x) ~ GP(m, s2 * RBF(ell))`, and observe it: `y ~ Normal(f, sigma)`"
-        ),
+        "gp process gaussian_process": "write `latent f(x) ~ GP(m, s2 * RBF(ell))`, observed by `y ~ Normal(f, sigma)`",
         "parameter parameters hyperparameter hyperparameters hyper prior hyperprior var variable": (
             "what is learnt is a parameter, `param ell : positive ~ Gamma(2, 1)`, with a prior or without"
         ),
-        "covariate covariates feature features predictor predictors regressor column columns data": (
-            "columns of the data are declared one by one: `input x : real`, and `output y : real` what is predicted"
+        "covariate covariates feature features predictor predictors regressor column columns data "
+        "response target observed observation outcome outcomes likelihood observe obs": (
+            "columns of the data are declared, `input x : real`, `output y : real`, and what is predicted has a "
+            "distribution, `y ~ Normal(f, sigma)`"
         ),
-        "response target observed observation outcome outcomes likelihood observe obs": _OBSERVED,
         "noise nugget": "noise is part of an output's distribution: `param sigma : positive`, `y ~ Normal(f, sigma)`",
         "mean mean_function": "a mean stands in the line of its latent: `latent f(x) ~ GP(m, s2 * RBF(ell))`",
-        "kern cov covariance covariance_function": (
-            "a kernel stands in the line of its latent, `latent f(x) ~ GP(0, s2 * RBF(ell))`, or has a formula, "
-            "`kernel k(r; ell) = exp(-r/ell)`"
-        ),
+        "kern cov covariance": "a kernel stands in the line of its latent: `latent f(x) ~ GP(0, s2 * RBF(ell))`",
         "fix fixed set constant": "a known number is `const sigma = 0.1`; `infer vi: fixed = [sigma]` holds a `param`",
         "option options settings config": "options of a fit stand in one line: `infer vi: steps = 500, seed = 1`",
         "lambda fn func": "write `function g(a, b) = a * exp(b)`",
@@ -389,16 +376,6 @@ def scale_habit(name: str) -> str:
     return f"declare it: `param {name} : positive` to estimate it, `const {name} = 1` if it is known"
 
 
-def kernel_habit(word: str) -> str:
-    """What to write instead of a word for a kernel; empty for one that is no habit."""
-    return KERNELS.get(word.lower(), "")
-
-
-def distribution_habit(word: str) -> str:
-    """The same for a distribution."""
-    return DISTRIBUTIONS.get(word.lower(), "")
-
-
 _STANDARDISED = re.compile(r"\s*infer\b.*\bstandardise\s*=\s*[^=]*", re.DOTALL)
 STANDARDISE = "write `standardise = true`, `standardise = false` or `standardise = [x, y]`, names of inputs and outputs"
 
@@ -408,19 +385,8 @@ def standardise_habit(before: str) -> str:
     return STANDARDISE if _STANDARDISED.fullmatch(before) else ""
 
 
-LEVELS = (
-    "words of a label are not compared in a model: what differs from level to level has its index, "
-    "`param b[s] : real`, read as `b[site]` with `input site : label[s]`"
-)
-CONDITION = "let g = if x > 0 then f else 1"
-KERNEL_BY_NAME = (
-    "kernels of the table are written where they are used, `latent f(x) ~ GP(0, RBF(ell) + White())`; a formula has "
-    "its arguments, `kernel k(r; ell) = exp(-r/ell)`"
-)
-
-
 def word_habit(word: str) -> str:
-    """The same for any other word."""
+    """What to write instead of a word that is neither a kernel nor a distribution; empty for one that is no habit."""
     if word.endswith(("²", "³")):
         return f"write `{word[:-1]}^{'2' if word.endswith('²') else '3'}`"
-    return WORDS.get(word.lower(), "")
+    return WORDS.of(word)

@@ -16,11 +16,8 @@ from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooM
 from gpdsl.language.habits import (
     BLOCK,
     BLOCKS,
-    CONDITION,
     FORMS,
-    KERNEL_BY_NAME,
     KERNELS as HABITS,
-    LEVELS,
     SIGNS,
     STARTS,
     standardise_habit,
@@ -187,6 +184,15 @@ _SEVERAL = re.compile(r"\s*(param|input|output)\s+(\w+)\s*,")
 
 _SIZED = re.compile(r"\s*(param|input|output)\s+(\w+)\s*\[\s*$")
 """A declaration up to the bracket of a size behind the name."""
+_LEVELS = (
+    "words of a label are not compared in a model: what differs from level to level has its index, "
+    "`param b[s] : real`, read as `b[site]` with `input site : label[s]`"
+)
+_CONDITION = "let g = if x > 0 then f else 1"
+_KERNEL_BY_NAME = (
+    "kernels of the table are written where they are used, `latent f(x) ~ GP(0, RBF(ell) + White())`; a formula has "
+    "its arguments, `kernel k(r; ell) = exp(-r/ell)`"
+)
 _LONGEST = 40
 
 
@@ -198,7 +204,7 @@ def misspelt_statement(piece: Piece) -> Mistake | None:
         span = _columns(piece, match.start(1), match.end(1))
         if second in DISTRIBUTIONS:
             return wrong.MissingTilde(span, word, second)
-        known, habit = ", ".join(f"`{each}`" for each in STATEMENTS), STARTS.get(word.lower()) or word_habit(word)
+        known, habit = ", ".join(f"`{each}`" for each in STATEMENTS), STARTS.of(word) or word_habit(word)
         return wrong.UnknownStatement(span, word, known, "" if habit else closest(word, STATEMENTS), habit)
     match = _ASSIGNMENT.match(piece.text)
     if match:
@@ -217,7 +223,7 @@ def _made_by(name: str, text: str) -> str:
         support = DISTRIBUTIONS[prior].support
         kind = support if support in {"positive", "unit", "simplex", "correlation_factor"} else "real"
         return f"write `param {name} : {kind} ~ {prior}(...)` for a parameter, `{name} ~ {prior}(...)` for an output"
-    kernels = {each: f"write `{each}(...)`" if each in KERNELS else HABITS.get(each.lower(), "") for each in called}
+    kernels = {each: f"write `{each}(...)`" if each in KERNELS else HABITS.of(each) for each in called}
     kernel = next(filter(None, kernels.values()), "")
     return kernel and f"kernels stand in the line of their latent, `latent f(x) ~ GP(0, s2 * RBF(ell))`: {kernel}"
 
@@ -251,7 +257,7 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     if token == "then" and "comparison" in expected:
         form = "if f > 0 then 1 else 2"
     if token in ("if", "<", ">", "<=", ">=", "==", "!=") and "comparison" not in expected:
-        form = "param sigma : real(lower = 0)" if piece.text.lstrip().startswith("param ") else CONDITION
+        form = "param sigma : real(lower = 0)" if piece.text.lstrip().startswith("param ") else _CONDITION
     if token == "~" and piece.text.lstrip().startswith("param "):
         form = "param a : real ~ Normal(0, 1)"
     span = Span(line, token.column, line, token.column + len(token))
@@ -273,11 +279,11 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         rather = f"{sized[1]} {sized[2]} : {kind[1] if kind else 'real'}[{shown}]"
         habit = f"a size stands in the type: `{rather}`; in the name stands an index"
     elif shown.startswith('"') and before.rstrip().endswith(("==", "!=")):
-        habit = habit or LEVELS
+        habit = habit or _LEVELS
     elif re.fullmatch(r"\s*index\s+\w+\s+in\s*\{\s*(\"?\w+\"?\s*,\s*)*", before) and token.isidentifier():
         habit = f'levels that are words stand in quotes: `"{token}"`'
     elif token == "=" and before.startswith("kernel "):
-        habit = KERNEL_BY_NAME
+        habit = _KERNEL_BY_NAME
     return wrong.Unexpected(span, shown, expected, form, habit)
 
 

@@ -22,7 +22,7 @@ from gpdsl.language.errors.calls import NotAKernel, NotAProcess, RepeatedArgumen
 from gpdsl.language.errors.functionals import FieldInRow, NotALevel, TooManyLevels
 from gpdsl.language.errors.limits import TooManyKernels
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
-from gpdsl.language.habits import kernel_habit
+from gpdsl.language.habits import KERNELS as HABITS
 from gpdsl.language.vocabulary import BUILTINS, KERNELS, MAX_KERNEL_POWER, MAX_KERNELS, MAX_READINGS, PROCESS
 
 # Covariance functions: the second argument of `GP(mean, kernel)`.
@@ -142,7 +142,7 @@ def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> m.Ke
         return check_formula(scope, place, call, domain)
     known = (*KERNELS, *scope.names("kernel"))
     nearest = scope.problems.suggest(name, known)
-    return scope.problems.fail(UnknownKernel(call.function.span, name, ", ".join(known), nearest, kernel_habit(name)))
+    return scope.problems.fail(UnknownKernel(call.function.span, name, ", ".join(known), nearest, HABITS.of(name)))
 
 
 # `latent f[c](x) ~ GP(mean, kernel)`.

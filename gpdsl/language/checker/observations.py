@@ -21,7 +21,7 @@ from gpdsl.language.errors.calls import NotADistribution, UnknownDistribution, W
 from gpdsl.language.errors.definitions import LeftSide, NotObservedElements, OutputCycle
 from gpdsl.language.errors.limits import TooManyObservations
 from gpdsl.language.errors.names import NotReadable, ObservedTwice
-from gpdsl.language.habits import distribution_habit
+from gpdsl.language.habits import DISTRIBUTIONS as HABITS
 from gpdsl.language.vocabulary import DISTRIBUTIONS, MAX_CASES, Span
 
 # Which elements of an output each line observes, and in which order outputs that read each other can be drawn.
@@ -217,9 +217,7 @@ def _unknown(scope: Scope, call: syntax.Call, output: m.Output) -> None:
         scope.problems.give_up()
     fitting = [each.name for each in DISTRIBUTIONS.values() if output.kind in each.kinds]
     suggestion = scope.problems.suggest(name, [*DISTRIBUTIONS, *scope.likelihoods, *scope.densities])
-    scope.problems.fail(
-        UnknownDistribution(call.function.span, name, ", ".join(fitting), suggestion, distribution_habit(name))
-    )
+    scope.problems.fail(UnknownDistribution(call.function.span, name, ", ".join(fitting), suggestion, HABITS.of(name)))
 
 
 def _external(

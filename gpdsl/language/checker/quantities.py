@@ -19,7 +19,7 @@ from gpdsl.language.errors.definitions import PriorElsewhere
 from gpdsl.language.errors.functionals import RowNotNormal, SeveralLabels
 from gpdsl.language.errors.limits import NotFinite, SizeOutOfRange
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.habits import TYPES, distribution_habit
+from gpdsl.language.habits import DISTRIBUTIONS as HABITS, TYPES
 from gpdsl.language.vocabulary import CONSTRAINTS, DISTRIBUTIONS, INPUT_KINDS, MAX_AXIS, OUTPUT_KINDS
 
 
@@ -62,7 +62,7 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
     word = kind.word
     if word.text not in known:
         shown = ", ".join(f"`{each}`" for each in known)
-        habit, elsewhere = TYPES.get(word.text.lower(), ""), word.text in TYPES.values()
+        habit, elsewhere = TYPES.of(word.text), word.text in TYPES.values()
         suggestion = habit if habit in known else "" if elsewhere else scope.problems.suggest(word.text, known)
         scope.problems.fail(
             UnknownType(
@@ -208,9 +208,7 @@ def _check_names(scope: Scope, call: syntax.Call, param: m.Param) -> None:
             remedy = f"write `~ {own[0]}(1)`" if own else f"declare a `{meant}`, or choose another prior"
             scope.problems.fail(PriorElsewhere(word.span, word.text, values, param.name, _described(param), remedy))
         suggestion = "" if word.text in DISTRIBUTIONS else scope.problems.suggest(word.text, known)
-        scope.problems.fail(
-            NotAPrior(word.span, word.text, ", ".join(known), suggestion, distribution_habit(word.text))
-        )
+        scope.problems.fail(NotAPrior(word.span, word.text, ", ".join(known), suggestion, HABITS.of(word.text)))
     for argument in call.arguments:
         inner = argument.value
         if isinstance(inner, syntax.Call) and inner.function.text in DISTRIBUTIONS:
