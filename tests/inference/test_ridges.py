@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
 from gpdsl.inference.ascent.lbfgs import Enough, maximise
+from gpdsl.inference.natural import site_blocks
 from gpdsl.inference.natural.profiled import FIRST_PATIENCE, outer_point, setting_of
 from gpdsl.inference.natural.refine import LITTLE, MOST, RIDGE_ITERATIONS, TRIALS, Best, Progress, refine
+from gpdsl.inference.natural.site_blocks import Stride
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, site_marginals
 from gpdsl.program.cache import jit
@@ -66,6 +69,63 @@ def test_newton_steps_find_the_exact_means_of_a_sum(inducing: int, rng: np.rando
     }
     assert np.max(np.abs(means[True] - exact)) < 1e-4
     assert np.max(np.abs(means[False] - exact)) > 1e-2
+
+
+def test_a_newton_step_is_that_of_dense_algebra(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two latents with one kernel and one with another, given slopes that are linear in the means of each row."""
+    monkeypatch.setattr(site_blocks, "ACCURACY", 1e-24)
+    x, rows = np.array([-1.0, 0.2, 1.5, 2.0]), 4
+    half = rng.normal(size=(rows, 3, 3))
+    bends, constants = -half @ np.swapaxes(half, 1, 2), rng.normal(size=(rows, 3))
+
+    def slope(mean: jax.Array) -> jax.Array:
+        return jnp.einsum("nij,nj->ni", bends, mean) + constants
+
+    with jax.enable_x64(True):
+        problem = problem_of(NETWORK, {"x": x, "y": np.ones((rows, 2))}, posterior="full")
+        start = outer_point(problem, problem.parameters, [])
+        sites, target = (Sites(rng.normal(size=(rows, 3)), rng.uniform(1, 2, (rows, 3))) for _ in range(2))
+
+        def step(reach: float) -> tuple[Sites, jax.Array, jax.Array]:
+            seen = setting_of(problem, start, problem.inducing, problem.rows).views()
+            q, _, posteriors = site_marginals(seen, sites)
+            return *site_blocks.newton_target(seen, posteriors, q, slope, sites, target, reach), q.mean[0]
+
+        ((found, bend, mean), (short, _, _)) = map(jit(step), (200.0, 1.0))
+    gaps = (x[:, None] - x) ** 2
+    phi = np.zeros((3, rows, 3, rows))  # of latents and rows, by latents and whitened values
+    for latent, length in enumerate((2.0, 2.0, 1.0)):
+        phi[latent, :, latent] = np.linalg.cholesky(np.exp(-0.5 * gaps / length**2) + problem.jitter * np.eye(rows))
+    phi = phi.reshape(3 * rows, -1)
+    whole = np.zeros((3, rows, 3, rows))
+    for row in range(rows):
+        whole[:, row, :, row] = bends[row]
+    whole, uphill = whole.reshape(3 * rows, -1), np.asarray(slope(mean)).T.ravel()
+    white = np.linalg.solve(phi, mean.T.ravel())  # priors have means of zero
+    moved = phi @ np.linalg.solve(np.eye(3 * rows) - phi.T @ whole @ phi, phi.T @ uphill - white)
+    moved = moved.reshape(3, rows).T
+    changed = np.einsum("nij,nj->ni", bends, moved)
+    np.testing.assert_array_equal(found.precision, target.precision)
+    np.testing.assert_allclose(found.linear, target.linear + changed + target.precision * moved, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(bend, (sites.precision - target.precision) * moved, rtol=1e-6, atol=1e-6)
+    assert np.max(np.abs(short.linear - found.linear)) > 0.1
+
+
+def test_strides_are_longer_after_whole_steps_and_shorter_after_plain_ones() -> None:
+    stride = Stride(jnp.full((1, 1), 8.0), jnp.asarray(10.0))
+    along = stride.along(Sites(jnp.ones((1, 1)), jnp.full((1, 1), 3.0)), jnp.asarray(0.25))
+    assert (float(along.linear[0, 0]), float(along.precision[0, 0])) == (1 + 0.25 * 0.75 * 8, 3.0)
+    cases = {
+        (True, True, False): 11.5,
+        (False, False, True): 7.0,
+        (True, False, True): 10.0,
+        (False, True, False): 10.0,
+    }
+    for (better, whole, plain), reach in cases.items():
+        assert float(stride.after(*map(jnp.asarray, (better, whole, plain)))) == pytest.approx(reach)
+    for reach, factor in ((190.0, 200.0), (4.1, 4.0)):
+        at_end = Stride(stride.bend, jnp.asarray(reach)).after(*map(jnp.asarray, (reach > 99, reach > 99, reach < 99)))
+        assert float(at_end) == factor
 
 
 def test_products_with_little_noise_settle() -> None:
