@@ -354,8 +354,9 @@ def cut_short(fit: Fit) -> Iterator[Finding]:
     half = len(late) // 2
     noise = float(np.std(np.diff(late, 2)) / np.sqrt(3.0 * half)) if len(late) > 3 else 0.0
     rise = float(np.mean(late[-half:]) - np.mean(late[:half])) if half else np.inf
-    if not half or rise > max(1.0, RISEN * fit.rows, 3.0 * noise):
-        said = f"the bound rose by {plural(rise, 'nat', ',.0f')} near the end" if half else "before it could rest"
+    few = len(late) < 4  # too short to see how the rise falls off
+    if rise > (LEFT if few else max(1.0, RISEN * fit.rows, 3.0 * noise)):
+        said = "before it could rest" if few else f"the bound rose by {plural(rise, 'nat', ',.0f')} near the end"
         remedy = "go on with model.fit(data, start=fit), or leave `steps` out"
         yield Finding(UNFINISHED, rise, True, f"{CUT}: {said}, and parameters and posterior are on their way", remedy)
 

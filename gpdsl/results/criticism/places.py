@@ -179,10 +179,14 @@ class Line(NamedTuple):
 
 
 def line_of(data: Data, values: int) -> Line | None:
-    """Neighbours along the one number, or in the numbers, that rows have for inputs, where each row has one value."""
+    """Neighbours along the one number, or in the numbers, that rows have for inputs, where each row has one value.
+
+    None in anything where inputs are labels, or more.
+    """
     columns = columns_of(data, values)
     if not columns:
-        return None
+        single = len(data.observed) == 1 and data.rows == values > FEW
+        return Line("", np.zeros(0, int), np.zeros(0, int), {}) if single else None
     points = np.stack([*columns.values()], axis=1)
     if len(columns) == 1:
         order = np.argsort(points[:, 0], kind="stable")
@@ -212,20 +216,33 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None, s
     each other, if anything. Places are in standard deviations; `short`: latents follow single values."""
     if line is None:
         return None
-    found = float(np.corrcoef(places[line.one], places[line.other])[0, 1])
-    if not found > max(NEIGHBOURS_ALIKE, 4.0 / np.sqrt(len(places))):
-        return None
-    return Finding(
-        title,
-        found,
-        True,
-        f"neighbours {line.name} miss alike, with correlation {found:.2f}",
-        "what they have in common was lost on latents that follow single values: learn the length-scale, from a longer "
-        "one by init"
-        if short
-        else "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
-        "kernel for what returns, is short, or is each group's own",
-    )
+    enough, every = max(NEIGHBOURS_ALIKE, 4.0 / np.sqrt(len(places))), np.arange(len(places))
+    found = _correlation(places, line.one, line.other)
+    if found > enough:
+        return Finding(
+            title,
+            found,
+            True,
+            f"neighbours {line.name} miss alike, with correlation {found:.2f}",
+            "what they have in common was lost on latents that follow single values: learn the length-scale, from a "
+            "longer one by init"
+            if short
+            else "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
+            "kernel for what returns, is short, or is each group's own",
+        )
+    if (found := _correlation(places, every[:-1], every[1:])) > enough:
+        said = (
+            f"rows that follow each other miss alike, with correlation {found:.2f}, and neighbours in the inputs do not"
+        )
+        remedy = "what changes along the rows, as time or groups of rows, is in no input: read it as one"
+        return Finding(title, found, True, said, remedy)
+    return None
+
+
+def _correlation(
+    places: Float[np.ndarray, " values"], one: Int[np.ndarray, " n"], other: Int[np.ndarray, " n"]
+) -> float:
+    return float(np.corrcoef(places[one], places[other])[0, 1]) if len(one) else 0.0
 
 
 def uneven(

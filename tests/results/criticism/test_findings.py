@@ -366,6 +366,7 @@ def test_parameters_that_are_open_by_themselves_are_said_in_one_sentence() -> No
     [
         ([-900.0, -700.0], 100, True),
         ([-900.0], 30, True),
+        ([-300.7, -300.2], 2, True),
         ([-900.0, -400.0, -310.0, -300.0, -301.0, -299.5, -300.5, -300.0], 400, False),
         (-300.0 + np.linspace(0, 90, 40) + np.resize([3.0, -3.0], 40), 2000, True),
         ([-900.0, -700.0], None, False),

@@ -257,6 +257,16 @@ def test_what_neighbours_share_is_looked_for_on_the_other_side_of_the_length_sca
     assert "from a longer one by init" in remedies[1]
 
 
+def test_what_changes_along_the_rows_and_with_no_input_is_told() -> None:
+    """A drift while rows were measured whose inputs are in any order."""
+    noise = np.random.default_rng(0).standard_normal(80)
+    order = np.random.default_rng(1).permutation(80)
+    line = Line("along `x`", order[:-1], order[1:], {})
+    found = [alike("calibration", noise + drift, line) for drift in (0.0, np.linspace(-2, 2, 80))]
+    assert found[0] is None and found[1] is not None
+    assert found[1].said.startswith("rows that follow each other miss alike") and "read it as one" in found[1].remedy
+
+
 @pytest.mark.parametrize("start", ["= 40", pytest.param("", marks=pytest.mark.slow)])
 def test_a_period_of_several_cycles_is_told(start: str) -> None:
     """From 40 the search ends at 36, tens of nats below 12, of which three are one of it."""
