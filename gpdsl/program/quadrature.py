@@ -250,7 +250,7 @@ def split_count(integrand: Integrand) -> int:
     symbols, kinks = integrand.symbols, integrand.kinks or ()
     inner = (PANELS + len(kinks)) * NODES
     if any(isinstance(kink, floor) for kink in kinks):
-        return inner + (2 * STEPS + UNIFORM * PANELS) * NODES
+        return (1 + UNIFORM) * inner + 2 * STEPS * NODES
     if len(symbols) == 1:
         return inner
     steep = sum(len(STEEP) for kink in kinks if symbols[1] in kink.free_symbols)

@@ -365,3 +365,17 @@ def test_a_lattice_over_two_latents_states_what_it_leaves_open() -> None:
     density = lambda f: stats.norm.pdf(1.5, 0, np.sqrt(0.04 + 0.8 * f**2)) * stats.norm.pdf(f)  # noqa: E731
     integral, _ = integrate.quad(density, -9, 9, points=[0, 1, -1])
     assert 1e-5 < abs(fit.elbo - np.log(integral)) < 2 * fit.elbo_se < 5e-3
+
+
+@pytest.mark.parametrize(("size", "little"), [(1.0, 1e-3), (-50.0, 0.05), (0.2, 1e-3)])
+def test_steps_end_where_the_mean_of_the_last_rises_by_less_than_each_may(size: float, little: float) -> None:
+    """Of twenty, by twenty times the tolerance, of the evidence or of one."""
+    before, step = [size] * 20, 20 * little
+
+    def rises(by: float) -> bool:
+        trace = [size - 9.0] * 7 + before + [size + by * step] * 20
+        return not engine._settled(trace, 1e-3)
+
+    assert rises(1.3) and not rises(0.7) and not rises(-2.0)
+    assert not engine._settled([size] * 39, 1e-3) and engine._settled([size] * 40, 1e-3)
+    assert engine._settled([0.0] * 20 + [1e-8] * 20, 0.0) and not engine._settled([0.0] * 20 + [3e-8] * 20, 0.0)

@@ -18,6 +18,7 @@ from gpdsl.inference.natural.profiled import _place, outer_point, profiled_bound
 from gpdsl.inference.natural.refine import Progress, refine
 from gpdsl.inference.natural.row_space import Ascent, RowSpace, _Found, in_row_space
 from gpdsl.inference.natural.site_starts import start_sites
+from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.problem import Problem
 from gpdsl.program.cache import jit
 from tests.inference.problems import problem_of
@@ -141,6 +142,21 @@ def test_bound_and_gradient_are_those_of_automatic_differentiation(text: str, rn
     assert float(again) == pytest.approx(float(found), abs=1e-10)
     for name, each in gradient["parameters"].items():
         np.testing.assert_allclose(each, exact["parameters"][name], rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_it_begins_with_sites_of_unit_scale_about_the_mean_of_the_prior(rng: np.random.Generator) -> None:
+    """Of f = 0.3 + sqrt(2) g: the site of g, at a row, of exp(b f - lambda f^2 / 2)."""
+    x, precision, linear = rng.normal(size=(4, 2)), rng.gamma(1.0, 1.0, (4, 1)), rng.normal(size=(4, 1))
+    problem = problem_of(BINARY, {"x": x, "y": np.arange(4) % 2}, posterior="full")
+    point, given = outer_point(problem, problem.parameters, problem.inducing), (problem.rows, problem.inducing)
+    sites = Sites(jnp.asarray(linear), jnp.asarray(precision))
+    begin = jit(RowSpace(problem, _place).begin)
+    (covariance,), _, _, trial, ((found, moved),) = begin(point, sites, (*given, jnp.asarray(problem.jitter)))
+    np.testing.assert_array_equal(trial.linear, linear)
+    distances = np.sum((x[:, None] - x) ** 2, axis=-1)
+    np.testing.assert_allclose(covariance[0], np.exp(-0.5 * distances / 0.64) + problem.jitter * np.eye(4), rtol=1e-7)
+    np.testing.assert_allclose(found, 2.0 * precision.T)
+    np.testing.assert_allclose(moved, np.sqrt(2.0) * (linear - 0.3 * precision).T)
 
 
 def test_slopes_in_the_prior_are_those_of_the_divergence(rng: np.random.Generator) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -13,7 +13,9 @@ import sympy as sp
 from scipy.integrate import dblquad, quad
 
 import gpdsl
+from gpdsl.inference.log_joint import log_volume
 from gpdsl.program.parameters import BIJECTORS
+from gpdsl.program.program import make_program
 from gpdsl.symbolic.laws import lkj
 from gpdsl.symbolic.numeric import evaluate
 
@@ -34,6 +36,16 @@ y ~ MultivariateNormal(f, factor = W)
 def _double():
     with jax.enable_x64(True):
         yield
+
+
+def test_the_volume_is_that_of_the_correlations_below_the_diagonal() -> None:
+    """An LKJ density is one of these, however they are parametrised: by differences."""
+    u, step = np.array([0.3, -0.7, 0.5]), 1e-5
+    factors = np.asarray(jax.jit(FACTOR.forward)(np.concatenate([u + step * np.eye(3), u - step * np.eye(3)])))
+    above, below = np.split((factors @ np.swapaxes(factors, 1, 2))[:, *np.tril_indices(3, -1)], 2)
+    program = make_program(gpdsl.compile(NOISE.format(eta=1)).declarations, {}, {}, {})
+    found = jax.jit(partial(log_volume, program))({"L": jnp.asarray(u)})
+    assert float(found) == pytest.approx(np.linalg.slogdet((above - below) / (2 * step))[1], rel=1e-6)
 
 
 def test_the_map_is_a_bijection_onto_factors() -> None:

@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.language import compile_text
+from gpdsl.program import quadrature
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import make_program
 from gpdsl.program.rows import Rows
@@ -154,3 +155,35 @@ def test_fine_rule_tells_steep_places_apart(text: str) -> None:
     value, slopes = expected(text, fine=True)
     assert value == pytest.approx(integral(function, kinks), abs=1e-11)
     assert slopes == pytest.approx([by_mean, by_variance], abs=1e-9)
+
+
+COUNTED = (
+    "if f > 0.5 then 1 / (1 + f^2) else tanh(f)",
+    "tanh(max(f, -1)) + log(1 + abs(f - 0.2))",
+    "floor(8 * f) * f",
+    "if f > g and f > 0 then tanh(g) else 0",
+)
+
+
+@pytest.mark.parametrize("text", COUNTED)
+def test_nodes_are_counted_as_they_are_placed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one argument, of one with steps that are narrow or wide, and of a second argument for each of the first."""
+    placed: list[int] = []
+    between = quadrature._between
+
+    def seen(cuts: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        placed.append(len((found := between(cuts))[0]))
+        return found
+
+    monkeypatch.setattr(quadrature, "_between", seen)
+    program = make_program(compile_text(MODEL.format(expression=text)), {}, {}, {})
+    rows = Rows({"x": jnp.zeros((1,))}, {"y": jnp.zeros((1,))}, {"y": jnp.ones((1,))})
+    q = Marginals(jnp.zeros((1, 1, 2)), jnp.ones((1, 1, 2)))
+    jax.eval_shape(lambda q: expected_log_likelihood(program, {}, rows, q), q)
+    (term,) = (t for o in program.observations for t in o.terms if t.integrand is not None and t.integrand.kinks)
+    first, *others = placed
+    if "floor" in text:
+        first += others[0] * quadrature.UNIFORM
+    elif others:
+        first *= others[0]
+    assert quadrature.split_count(term.integrand) == first

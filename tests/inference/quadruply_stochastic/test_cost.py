@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gpdsl.inference.plan.options import WeightChoice
+from gpdsl.inference.quadruply_stochastic.choice import _cost
 from gpdsl.inference.quadruply_stochastic.sampled import SampledFit
 from gpdsl.inference.quadruply_stochastic.unsampled import SweptFit
 from gpdsl.inference.quadruply_stochastic.weights import fourier_features, start_weights
@@ -43,6 +46,23 @@ def test_steps_take_as_much_memory_for_many_functions_as_for_few(rng: np.random.
     with precision("float32"):
         few, many = (working_memory(begun_fit(rng, sums, 500, features)) for features in (12_000, 1_200_000))
     assert many < few + 100_000  # a vector of weights has 4.8 MB
+
+
+@pytest.mark.parametrize(
+    ("sums", "chevron", "operations", "numbers"),
+    [
+        # a value takes 30 operations, 2 a column and 4 a column of the root, and its slope as many
+        ("sampled", 0, 2 * 260 * 40 * (30 + 6 + 4), 3 * 260 * 40 + 4 * 40),
+        ("sampled", 2, 2 * 260 * 40 * (30 + 6 + 12), 3 * 260 * 40 + 10 * 40),
+        # a matrix of the rows is added up in each step, and factorised once in a pass of three
+        ("running", 0, 2 * 260 * 40 * 40 + 2 * 100**2 * 40 + 100**3 / 9, 3 * 260 * 40 + 100**2 + 4 * 40),
+        ("solved", 2, 110**2 * (2 * 100 + 5 * 110), 6 * 110**2),
+    ],
+)
+def test_what_a_step_costs_is_counted(sums: str, chevron: int, operations: float, numbers: float) -> None:
+    weights = WeightChoice(110, chevron, 40, 60, sums, 0)
+    choice: Any = SimpleNamespace(batch=100)
+    assert _cost(choice, weights, 3) == (pytest.approx(operations), pytest.approx(numbers))
 
 
 @pytest.mark.parametrize("features", [999, 1000, 1001])
