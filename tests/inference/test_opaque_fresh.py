@@ -11,10 +11,21 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.natural import refine
+from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.opaque import budget, simulator
 from gpdsl.inference.opaque.budget import HELD_OUT
 from gpdsl.inference.opaque.evaluations import Batch, Gaussian
-from gpdsl.inference.opaque.stochastic import AVERAGED, WARM_UP, WINDOW, Step, StochasticSearch, _settled
+from gpdsl.inference.opaque.stochastic import (
+    AVERAGED,
+    WARM_UP,
+    WINDOW,
+    Step,
+    StochasticSearch,
+    _fast,
+    _remember,
+    _settled,
+)
 from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.problem import FRESH_SETS
@@ -250,3 +261,25 @@ def test_steps_are_those_that_leave_a_look_at_the_bound(monkeypatch: pytest.Monk
     with pytest.raises(gpdsl.GpdslError, match="one step takes 1000 .50 samples of 20 evaluations., and .* end 1000"):
         budget.within_budget(spending(3501), wanting(**given), CHOICE, 10)
     assert [budget.looks(spending(0), each) for each in (0, 10, 36)] == [min(35, FRESH_SETS), 3, 0]
+
+
+def test_steps_are_remembered_by_how_places_and_residuals_have_changed() -> None:
+    """Of a map with one slope, what is remembered leads to its fixed point at once; without it, to where it leads."""
+    fixed, slope = np.array([1.0, -2.0, 0.5, 3.0]), 0.8
+    units = Sites(jnp.asarray([2.0]), jnp.asarray([0.5]))
+
+    def sites(values: np.ndarray) -> Sites:
+        return Sites(jnp.asarray(values[:2, None]), jnp.asarray(values[2:, None]))
+
+    def led(values: np.ndarray) -> np.ndarray:
+        return fixed + slope * (values - fixed)
+
+    with jax.enable_x64(True):
+        old, new = np.array([3.0, 0.0, 1.0, 2.0]), led(np.array([3.0, 0.0, 1.0, 2.0]))
+        nothing = refine.empty(4, jnp.dtype("float64"))
+        plain = _fast(nothing, sites(old), sites(led(old)), units)
+        np.testing.assert_allclose(np.concatenate([plain.linear, plain.precision])[:, 0], led(old), rtol=1e-9)
+        given = map(sites, (old, led(old), new, led(new)))
+        known = _remember(nothing, *given, units)
+        fast = _fast(known, sites(new), sites(led(new)), units)
+    np.testing.assert_allclose(np.concatenate([fast.linear, fast.precision])[:, 0], fixed, rtol=1e-6)

@@ -14,8 +14,9 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.natural.minibatch import Schedule
+from gpdsl.inference.posteriors.family import Diagonal, Full, Whitened
 from gpdsl.inference.starts import SMALLEST_WEIGHT, start_logits
-from gpdsl.inference.warm import _close, _moments, carry
+from gpdsl.inference.warm import _close, _moments, carry, near
 from gpdsl.kernels.functionals import Values
 from gpdsl.results.fitting import start_of
 from tests.inference.conftest import COUNTS, NOISY
@@ -231,3 +232,21 @@ def test_features_are_the_same_within_rounding(dtype: type) -> None:
     eps = np.finfo(dtype).eps
     assert _close([one], [one * dtype(1 + 6 * eps)]) and not _close([one], [one * dtype(1 + 12 * eps)])
     assert not _close([one], [one[:1]])
+
+
+def test_a_mixture_of_another_size_begins_at_the_heaviest_component() -> None:
+    rng = np.random.default_rng(0)
+    q = Whitened(rng.normal(size=(3, 1, 2)), np.tril(rng.uniform(1, 2, (3, 1, 2, 2))))
+    weights, apart, factor = np.array([0.2, 0.5, 0.3]), rng.normal(size=(2, 1, 2)), np.tril(rng.normal(size=(1, 2, 2)))
+    two = near(Diagonal(2, False), q, weights, apart, None)
+    np.testing.assert_allclose(two["mean"], q.mean[1] + apart)
+    sds = np.sqrt(np.diagonal(q.root[1, 0] @ q.root[1, 0].T))
+    np.testing.assert_allclose(np.exp(two["log_sd"]), np.broadcast_to(sds, (2, 1, 2)))
+    one = near(Diagonal(1, True), q, weights, apart[:1], factor)
+    np.testing.assert_allclose(one["mean"], q.mean[[1]])
+    root = factor[0] @ q.root[1, 0]
+    np.testing.assert_allclose(np.exp(one["log_sd"])[0, 0], np.sqrt(np.diagonal(root @ root.T)))
+    same = near(Full(3), q, weights, apart, None)
+    np.testing.assert_allclose(same["mean"], q.mean)
+    lower = np.tril(same["root"], -1) + np.exp(np.einsum("...ii->...i", same["root"]))[..., None] * np.eye(2)
+    np.testing.assert_allclose(lower, q.root)

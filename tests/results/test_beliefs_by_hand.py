@@ -18,7 +18,7 @@ from scipy.stats import norm
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options
 from gpdsl.program.joint import Marginals
-from gpdsl.results import accuracy, integrals, predictive
+from gpdsl.results import accuracy, integrals, predictive, simulations
 from gpdsl.results.accuracy import error_of, error_of_law
 from gpdsl.results.checkpoint import steps_left
 from gpdsl.results.conditional import _at_bounds, collapsed
@@ -440,3 +440,47 @@ def test_values_are_at_a_bound_as_near_as_its_precision_tells(bound: Any) -> Non
     written = 0.1 if bound < 1 else 2.0
     assert before < written < after
     assert rounding < after - written < 100 * rounding
+
+
+def test_moments_and_draws_by_formula_are_those_of_mixtures_of_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three rows with two nodes each, taken in two parts; and of nine draws, four at once."""
+    rng = np.random.default_rng(0)
+    mean, variance, weights = rng.normal(size=(3, 2)), rng.uniform(1, 2, (3, 2)), np.array([0.3, 0.7])
+    monkeypatch.setattr(predictive, "AT_ONCE", 4)
+    y = sp.Symbol("y", real=True)
+    found: Any = predictive.ByFormula(SimpleNamespace(count=3), SimpleNamespace(log_density=y, symbol=y), (), ())  # type: ignore[arg-type]
+
+    def curves() -> Iterator[tuple[Any, np.ndarray]]:
+        for part in (slice(0, 2), slice(2, 3)):
+            moments = mean[part].ravel(), variance[part].ravel()
+            yield SimpleNamespace(moments=lambda moments=moments: moments), weights
+
+    monkeypatch.setattr(predictive.ByFormula, "_curves", lambda self, **_: curves())
+    centre = mean @ weights
+    np.testing.assert_allclose(found.mean(), centre)
+    np.testing.assert_allclose(found.variance(), (variance + mean**2) @ weights - centre**2)
+    sizes = list[int]()
+
+    def curve(self: Any, values: dict, size: int) -> Any:
+        sizes.append(size)
+        return SimpleNamespace(quantile=lambda p: p + values[z])
+
+    z = sp.Symbol("z", real=True)
+    monkeypatch.setattr(predictive.ByFormula, "_symbols", lambda self: [z])
+    monkeypatch.setattr(predictive.ByFormula, "_curve", curve)
+    drawn = found.draw(lambda _: 10.0 * np.arange(9.0).reshape(3, 3), np.random.default_rng(1))
+    expected = np.random.default_rng(1).random(9) + 10 * np.arange(9.0)
+    np.testing.assert_allclose(drawn, expected.reshape(3, 3))
+    assert sizes == [4, 4, 1]
+
+
+@pytest.mark.parametrize(("total", "count"), [(4096, 512), (64, 24), (64, 64)])
+def test_the_first_samples_of_every_set_are_repeated_within_it(total: int, count: int) -> None:
+    """Sets follow one another; of each as many first ones, which stand for those behind them."""
+    chosen, places = simulations._first(total, count), simulations._tile(total, count)
+    sets = np.arange(total).reshape(simulations.SETS, -1)
+    each = count // simulations.SETS
+    np.testing.assert_array_equal(chosen, sets[:, :each].ravel())
+    stands = chosen[places].reshape(sets.shape)
+    for own, found in zip(sets, stands, strict=True):
+        np.testing.assert_array_equal(found, np.resize(own[:each], len(own)))

@@ -102,6 +102,24 @@ def test_narrow_peaks_beside_the_ends_of_cells(at: float, width: float) -> None:
     np.testing.assert_allclose(found, stats.norm.logpdf(at, 0.0, np.hypot(1.0, width)), rtol=1e-11)
 
 
+def test_functions_of_two_normals_may_jump_at_lines_that_cross() -> None:
+    """Where z1 + z2 > a and z2 - 2 z1 < b: a corner of two correlated normals. Cells end where the lines cross."""
+    a, b = np.array([0.4, -1.0]), np.array([0.3, 2.0])
+    looked_at = list[int]()
+
+    def inside(rows: np.ndarray, z: np.ndarray) -> np.ndarray:
+        looked_at.append(z[..., 0].size)
+        fits = (z[..., 0] + z[..., 1] > a[rows][:, None]) & (z[..., 1] - 2 * z[..., 0] < b[rows][:, None])
+        return np.where(fits, 0.0, -np.inf)
+
+    one = np.ones(2)
+    lines = [(-a, np.stack([one, one], axis=1)), (-b, np.stack([-2 * one, one], axis=1))]
+    corner = stats.multivariate_normal(np.zeros(2), np.array([[2.0, 1.0], [1.0, 5.0]]))
+    expected = np.log([corner.cdf(each) for each in np.stack([-a, b], axis=1)])
+    np.testing.assert_allclose(log_mean(inside, lines, 2, 2), expected, rtol=1e-7)
+    assert sum(looked_at) < 2_000_000  # three times as many with other cuts
+
+
 @pytest.mark.parametrize("count", [3.0, 80.0])
 def test_samples_around_the_modes_of_several_latents(count: float) -> None:
     """Three modes, as any one of the latents may make a large sum; all of them far from the origin."""

@@ -11,6 +11,8 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -224,3 +226,17 @@ def test_columns_are_told_by_what_they_span_and_parameters_up_to_so_many(
     assert "more</p>" not in _parameters(fit)
     monkeypatch.setattr("gpdsl.results.report.MOST", 2)
     assert "<p>and 1 more</p>" in _parameters(fit)
+
+
+def test_labels_are_told_by_how_often_each_is_met_up_to_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of inputs count from 1; of nothing nothing is told."""
+    given = {"site": SimpleNamespace(label=SimpleNamespace(name="s"), unit="")}
+    program = SimpleNamespace(declarations=SimpleNamespace(outputs={}, inputs=given))
+    known: Any = SimpleNamespace(program=program, calendar=None)
+    data: Any = SimpleNamespace(every_level={"s": ("oak", "yew", "elm")})
+    values = np.array([1.0, 3, 3, 2, 2, 2])
+    rest = ("–",) * 4
+    assert _spread(known, data, "site", values) == ("yew (3), elm (2), oak (1)", *rest)
+    monkeypatch.setattr("gpdsl.results.report.LEVELS", 2)
+    assert _spread(known, data, "site", values) == ("yew (3), elm (2), …", *rest)
+    assert _spread(known, data, "site", values[:0]) == ("–", *rest)

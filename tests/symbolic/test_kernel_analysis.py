@@ -16,6 +16,7 @@ from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse, of_differenc
 from gpdsl.symbolic.kernel_formula import DISTANCE, at_zero, formula_of
 from gpdsl.symbolic.kernel_values import MOST_DERIVATIVES, matrix, numbers_near, smoothness, start_of
 from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.spectral import _at_frequency
 from gpdsl.symbolic.translate import Translator
 
 
@@ -106,6 +107,13 @@ SPECTRA = [
     ("max(1 - r/ls, 0)^4*(4*r/ls + 1)", 3),
     ("exp(-r/ls)/(1 + r)", 1),
 ]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5])
+def test_the_transform_of_a_gaussian_is_one_also_at_no_frequency(columns: int) -> None:
+    for w in (0.0, 1.3):
+        found = _at_frequency(lambda r: np.exp(-0.5 * r**2), w, columns, 12.0)
+        assert found == pytest.approx((2 * np.pi) ** (columns / 2) * np.exp(-0.5 * w**2), rel=1e-12)
 
 
 @pytest.mark.parametrize(("body", "columns"), SPECTRA)
