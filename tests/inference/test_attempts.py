@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.attempts import _repeated, attempt, exchangeable
+from gpdsl.inference.attempts import LITTLE, _may_be_worthless, _repeated, attempt, exchangeable
+from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
 from gpdsl.program.cache import precision
@@ -244,3 +245,16 @@ def test_latents_that_may_be_exchanged_start_alike_and_bend_the_density(
     data = {"x": np.arange(3.0), "y": np.ones(3)}
     problem = problem_of(TWO.format(output=output, kernel=kernel, law=law), data, inducing=2)
     assert exchangeable(problem) == several
+
+
+@pytest.mark.parametrize(("factor", "worthless"), [(0.9, True), (1.1, False)])
+def test_posteriors_near_the_prior_or_of_unrelated_values_may_be_worthless(factor: float, worthless: bool) -> None:
+    """By so many nats of divergence in all; of those that relate no values to each other whatever theirs is."""
+    mean, root = np.array([[[0.5, -1.0]]]), np.array([[[[0.8, 0.0], [0.3, 0.5]]]])
+    covariance = root[0, 0] @ root[0, 0].T
+    rest = 0.5 * (np.trace(covariance) - 2 - np.linalg.slogdet(covariance)[1])
+    mean *= np.sqrt((factor * LITTLE / 2 - rest) / (0.5 * np.sum(mean**2)))
+    q = Whitened(mean, root)
+    assert _may_be_worthless(Result({}, [], [q, q], np.ones(1), 0.0, 0.0)) == worthless
+    apart = Whitened(100 * mean, root * np.eye(2))
+    assert _may_be_worthless(Result({}, [], [apart, apart], np.ones(1), 0.0, 0.0))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from gpdsl.inference import bound
 from gpdsl.inference.ascent.lbfgs import Outcome
 from gpdsl.inference.bound import mixture_entropy
 from gpdsl.inference.exact.engine import SHARE, OnSome, _root
@@ -143,3 +147,35 @@ def test_slopes_in_the_coordinates_of_a_search_are_those_of_its_values() -> None
         of, at = some.conditioned(evidence), np.array([0.1, -0.4, 0.2])  # type: ignore[arg-type]
         ends = [[float(of(jnp.asarray(at + step))[0]) for step in (d, -d)] for d in 1e-5 * np.eye(3)]
         np.testing.assert_allclose(of(jnp.asarray(at))[1], [(a - b) / 2e-5 for a, b in ends], rtol=1e-8)
+
+
+@pytest.mark.parametrize("components", [1, 2])
+def test_divergences_add_up_over_groups_and_components(components: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entropies, gaps and determinants of groups are sums; cross entropies count by the weights of components."""
+    rng, pi = np.random.default_rng(0), np.array([1.0]) if components == 1 else np.array([0.3, 0.7])
+    cross, entropy = rng.normal(size=(2, 2, components))
+    pairs, asked = rng.normal(size=(2, 2, components, components)), list[Any]()
+
+    def group(number: int) -> tuple[Any, dict]:
+        family = SimpleNamespace(
+            cross=lambda q, features: jnp.asarray(cross[number]),
+            entropy=lambda q: jnp.asarray(entropy[number]),
+            pairs=lambda q, features: tuple(map(jnp.asarray, pairs[number])),
+        )
+        return family, {"mean": np.zeros((components, number + 1, 4))}
+
+    monkeypatch.setattr(bound, "mixture_entropy", lambda *given: asked.append(given) or 0.9)
+    layout: Any = SimpleNamespace(family=SimpleNamespace(components=components), entropy="jensen")
+    state: Any = {"posterior": {"logits": jnp.asarray(np.log(pi) + 3.0)}}
+    seen: Any = [SimpleNamespace(features=None)] * 2
+    with jax.enable_x64(True):
+        found = float(bound.divergence(layout, state, seen, [group(0), group(1)]))
+    if components == 1:
+        assert found == pytest.approx(-np.sum(cross + entropy))
+        return
+    assert found == pytest.approx(-0.9 - pi @ cross.sum(axis=0))
+    kind, log_pi, entropies, gaps, log_dets, dimension = asked[0]
+    assert (kind, dimension) == ("jensen", 4 + 8)
+    np.testing.assert_allclose(log_pi, np.log(pi))
+    np.testing.assert_allclose(entropies, entropy.sum(axis=0))
+    np.testing.assert_allclose([gaps, log_dets], pairs.sum(axis=0))

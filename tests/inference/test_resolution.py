@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.expectation_propagation import engine
+from gpdsl.inference.resolution import notes_on_inputs
 
 HEAD = "model m\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\n"
 X = np.linspace(0, 3, 12)
@@ -42,3 +44,15 @@ def test_a_bound_that_samples_leave_unknown_is_said() -> None:
 def test_inputs_that_single_precision_rounds_are_said(offset: float, dtype: str, said: int) -> None:
     fit = gpdsl.compile(HEAD + "y ~ Normal(f, 0.1)\n").fit({"x": X + offset, "y": np.sin(X)}, dtype=dtype)
     assert sum("distances between rows have lost their digits" in note for note in fit.notes) == said
+
+
+@pytest.mark.parametrize("worst", [0, 1])
+@pytest.mark.parametrize(("far", "told"), [(9e3, True), (8e3, False)])
+def test_the_column_that_single_precision_does_not_resolve_is_named(worst: int, far: float, told: bool) -> None:
+    """To a thousandth of its spread: where it is 8389 times that away from zero."""
+    x = np.random.default_rng(0).normal(size=(50, 2)) * [2.0, 70.0]
+    x[:, worst] += far * np.std(x[:, worst])
+    program: Any = SimpleNamespace(declarations=SimpleNamespace(latents={"f": SimpleNamespace(arguments=("x", "z"))}))
+    data: Any = SimpleNamespace(inputs={"x": x}, rows=50, column_names={"x": ("east", "north")})
+    notes = notes_on_inputs(program, data)
+    assert [note.partition(" holds")[0] for note in notes] == [f"column `{('east', 'north')[worst]}`"] * told

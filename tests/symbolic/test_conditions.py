@@ -14,7 +14,8 @@ from gpdsl.symbolic.closed import expectation
 from gpdsl.symbolic.conditions import choose, less, opposite
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import moments_of
-from gpdsl.symbolic.kinks import jumps
+from gpdsl.symbolic.kinks import half_space, jumps
+from gpdsl.symbolic.numeric import Budget, evaluate
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import Translator
 
@@ -122,3 +123,12 @@ def test_a_choice_is_a_piecewise_function_of_sympy() -> None:
     pieces = choose(less(0, X), X, 2 - X).rewrite(sp.Piecewise)
     assert isinstance(pieces, sp.Piecewise)
     assert (pieces.subs(X, 3), pieces.subs(X, -3)) == (3, 5)
+
+
+@pytest.mark.parametrize("comparison", [less(-X * F, T), less(T, X * F), less(X * F - T, 2 * G), less(-3 * F, G + T)])
+def test_half_spaces_are_those_of_the_comparison(comparison: sp.Expr) -> None:
+    """Whatever the signs of parameters that a latent is multiplied with."""
+    found = half_space(comparison, (F, G), Budget())
+    rng = np.random.default_rng(0)
+    values = {symbol: rng.normal(size=200) for symbol in (X, T, F, G)}
+    np.testing.assert_array_equal(evaluate(found, values), evaluate(comparison, values))

@@ -11,7 +11,7 @@ import sympy as sp
 from scipy.integrate import quad
 
 import gpdsl
-from gpdsl.symbolic.data_scales import log_size, log_spread
+from gpdsl.symbolic.data_scales import Size, log_size, log_spread
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.numeric import evaluate
 
@@ -107,6 +107,15 @@ def test_uniform_outliers_beside_good_rows() -> None:
     assert abs(fit.predict({"x": x}).mean("f")[5] - np.sin(2 * x[5])) < 0.5
     density = np.exp(fit.log_predictive_density({"x": [x[5]], "y": jnp.asarray([4.5])}))
     assert density == pytest.approx(0.1 / 10, rel=1e-3)
+
+
+def test_sizes_of_products_are_sums_of_logarithms() -> None:
+    one = Size(0.5, {("a", ()): 1.0, ("b", (1,)): -2.0}, number=True, reals=frozenset({"a"}))
+    other = Size(-0.2, {("b", (1,)): 0.5, ("c", ()): 3.0}, number=True, latent=True, level=True)
+    found = one.times(other, -2.0)
+    assert found.constant == pytest.approx(0.9)
+    assert found.unknown == {("a", ()): 1.0, ("b", (1,)): -3.0, ("c", ()): -6.0}
+    assert (found.number, found.reals, found.latent, found.level) == (True, {"a"}, True, True)
 
 
 def test_sizes_and_spreads_of_values_are_their_moments_however_large_they_are() -> None:
