@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import sympy as sp
@@ -15,7 +16,6 @@ from gpdsl.symbolic import conditions
 from gpdsl.symbolic.errors import BeyondData, NoCase, NotReal, TooDeep, TooLarge
 from gpdsl.symbolic.functions import ELEMENTARY, REDUCTIONS
 from gpdsl.symbolic.readings import (
-    LEVEL,
     OWN,
     PREFIXED,
     Covariance,
@@ -126,6 +126,8 @@ class Translator:
                 return self._scalar(body, env)
             case m.ExternalCall():
                 positions = tuple(env.get(axis_key(a), axis_key(a)) for a in expression.axes)
+                if (level := next(filter(is_level, positions), None)) is not None:
+                    raise NeedsElements(str(level))
                 use = self.external(expression.function, expression.arguments)
                 return self.symbol(Ref("external", use.key, positions))
         raise TypeError(f"no translation for {type(expression).__name__}")
@@ -165,11 +167,18 @@ class Translator:
                 raise self.failure(BeyondData(read.span, element, axis.describe(), self.size(axis)))
         if read.name in d.latents and d.latents[read.name].levels:
             return self.value(read.name, positions, read.functional, env)
-        if any(isinstance(each, str) and each.startswith(LEVEL) for each in positions):
+        level = next((k for k, each in enumerate(positions) if is_level(each)), None)
+        if level is not None and (read.name in d.params or read.name in d.consts):
             positive = getattr(d.params.get(read.name), "positive", False)
             return self.symbol(gathered(read.name, positions), positive=positive)
         if read.name in d.lets:
-            return self.let(read.name, positions)
+            try:
+                return self.let(read.name, positions)
+            except NeedsElements as need:
+                if not is_level(need.axis):
+                    raise
+        if level is not None:
+            return self._by_level(read, level, str(positions[level]), env)
         if read.name in d.consts and all(isinstance(p, int) for p in positions):
             return conditions.element_of(d.consts[read.name].values, positions)
         if read.name in d.params:
@@ -183,6 +192,16 @@ class Translator:
         if read.name in d.consts:
             return self.symbol(Ref("const", read.name, positions))
         return self.symbol(Ref("latent", read.name, positions, reading(self.functional(read.functional, env))))
+
+    def _by_level(self, read: m.Read, place: int, level: str, env: Environment) -> sp.Expr:
+        """What has no form that holds for all levels, or elements that are no array: one element for each level."""
+        count, at = self.size(self.declarations.axes_of(read.name)[place]), level[1:]
+        number, found = self.symbol(Ref("input", at), positive=True), sp.S.Zero
+        for element in range(count, 0, -1):
+            subscripts = (*read.subscripts[:place], m.Fixed(element), *read.subscripts[place + 1 :])
+            own = self._read(replace(read, subscripts=subscripts), env)
+            found = conditions.choose(conditions.equal(number, element), own, found) if element < count else own
+        return self.bounded(found, f"`{read.name}` at the levels of `{at}`", read.span)
 
     def value(
         self, name: str, positions: tuple[Position, ...], functional: m.Functional = m.VALUE, env: Environment = NOWHERE

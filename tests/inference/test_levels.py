@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.program.rows import Scope
+from tests.inference.problems import problem_of
 
 WIDE = """
 index d in 1..D
@@ -223,3 +226,54 @@ def test_a_simulation_has_the_covariance_of_the_levels() -> None:
 def test_too_many_levels_of_the_data() -> None:
     with pytest.raises(gpdsl.GpdslError, match="E388"):
         gpdsl.compile(WIDE).fit({"x": X, "y": np.zeros((ROWS, 33))})
+
+
+OF_LEVELS = """
+index k in 1..3
+index r in 1..2
+input x : real
+input v : real[3]
+input level : label[k]
+input n : real
+output y : real
+const e[k] = [1, 2, 4]
+param a[k] : real = [0.5, -1, 2]
+param c[r, k] : real = 0.3
+latent f(x) ~ GP(0, RBF(0.7))
+latent g(x) ~ GP(0, RBF(2))
+"""
+FORMS = {
+    "let h[k] = a[k] * f + k": "a[level] * f + n",
+    "let h[k] = if k == 1 then f else a[2] * f + g": "if n == 1 then f else a[2] * f + g",
+    "let h[1] = 0\nlet h[k > 1] = a[k] + f": "if n == 1 then 0 else a[level] + f",
+    "let h[1] = a[1]\nlet h[k > 1] = h[k - 1] + e[k] * f": (
+        "a[1] + (if n > 1 then e[2] * f else 0) + (if n > 2 then e[3] * f else 0)"
+    ),
+    "let b[r, k] = c[r, k] + r * f\nlet h[k] = sum(r, b[r, k])": "c[1, level] + c[2, level] + 3 * f",
+    "let h[k] = v[k] + f": "v[level] + f",
+}
+
+
+@pytest.mark.parametrize("let", FORMS)
+def test_a_let_of_levels_is_read_at_the_level_of_the_row(let: str) -> None:
+    """The mean of each row beside the same written with the number of the level in another column."""
+    level, rng = np.arange(ROWS) % 3 + 1, np.random.default_rng(5)
+    data = {"x": X, "v": rng.normal(size=(ROWS, 3)), "level": level, "n": level, "y": Y[:, 0]}
+    latents, found = rng.normal(size=(ROWS, 2)), []
+    for body in (f"{let}\ny ~ Normal(h[level] + 0.1 * g, 0.3)\n", f"y ~ Normal(({FORMS[let]}) + 0.1 * g, 0.3)\n"):
+        problem = problem_of(OF_LEVELS + body, data)
+        program, parameters = problem.program, problem.program.parameters.constrain(problem.parameters)
+        (observation,) = program.observations
+        mean = observation.law.arguments["mean"]  # type: ignore[union-attr]
+        found.append(program.evaluator(mean, Scope(parameters, problem.rows, jnp.asarray(latents))))
+    np.testing.assert_allclose(*found, atol=1e-6)
+
+
+def test_a_let_of_levels_is_fitted_and_predicted() -> None:
+    level = np.arange(ROWS) % 3 + 1
+    data, found = {"x": X, "v": np.zeros((ROWS, 3)), "level": level, "n": level, "y": Y[:, 0] + level}, []
+    let = "let h[k] = if k == 1 then f else a[2] * f + g"
+    for body in (f"{let}\ny ~ Normal(h[level], 0.3)\n", f"y ~ Normal({FORMS[let]}, 0.3)\n"):
+        fit = gpdsl.compile(OF_LEVELS + body).fit(data, diagnose="no")
+        found.append((fit.elbo, *fit.predict(data).mean("y")))
+    np.testing.assert_allclose(*found, rtol=1e-6)

@@ -54,6 +54,31 @@ def test_a_definition_by_cases_has_no_generic_form() -> None:
     assert caught.value.axis == "p"
 
 
+def test_a_let_without_a_form_for_all_levels_is_written_out_at_a_level() -> None:
+    """As the results of an opaque function, and columns of an input."""
+    text = """model m
+index p in 1..3
+input x : real
+input v : real[3]
+input site : label[p]
+output y : real
+latent f(x) ~ GP(0, RBF(1))
+external solver(t: real) -> real[3]
+let w = solver(f)
+let a[p] = w[p] + v[p]
+let b[1] = 0
+let b[p > 1] = b[p - 1] + f
+y ~ Normal(a[site] + b[site], 1)
+"""
+    (observation,) = terms(text)
+    mean, each = observation.law.arguments["mean"], {}  # type: ignore[union-attr]
+    assert named(mean) == {"site", "f", *(f"solver#1[{k}]" for k in (1, 2, 3)), *(f"v[{k}]" for k in (1, 2, 3))}
+    (site,) = (symbol for symbol in mean.free_symbols if symbol.name == "site")
+    for level in (1, 2, 3):
+        each[level] = named(mean.subs(site, level))
+    assert each == {k: {f"solver#1[{k}]", f"v[{k}]"} | ({"f"} if k > 1 else set()) for k in (1, 2, 3)}
+
+
 def test_cases_of_one_index_stay_generic_along_another() -> None:
     text = """model m
 index p in 1..3

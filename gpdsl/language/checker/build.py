@@ -205,14 +205,14 @@ def read_at_level(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axi
     if grouped is None and not any(labels):
         return None
     if grouped is not None and not given:
-        _refuse_unsaid(scope, name.identifier, declared)
+        _refuse_unsaid(scope, name.identifier, declared, place)
     found: dict[int, str] = {}
     for position, (axis, subscript, label) in enumerate(zip(declared, given, labels, strict=False)):
         if label:
             _check_label(scope, text, subscript, label, axis)
             found[position] = label
         elif grouped is not None and axis.name in scope.labels:
-            _refuse_unsaid(scope, name.identifier, declared)
+            _refuse_unsaid(scope, name.identifier, declared, place)
     rest = tuple(each for position, each in enumerate(given) if position not in found)
     left = tuple(axis for position, axis in enumerate(declared) if position not in found)
     plain = read(scope, place, replace(name, subscripts=rest or None), left)
@@ -251,10 +251,16 @@ def refuse_without_level(scope: Scope, name: syntax.Identifier) -> None:
         _refuse_unsaid(scope, name, group.axes)
 
 
-def _refuse_unsaid(scope: Scope, name: syntax.Identifier, declared: tuple[Axis, ...]) -> None:
+def _refuse_unsaid(
+    scope: Scope, name: syntax.Identifier, declared: tuple[Axis, ...], place: Place | None = None
+) -> None:
     shown = ", ".join(scope.labels.get(axis.name or "", axis.describe()) for axis in declared)
     index = next(axis.describe() for axis in declared if axis.name in scope.labels)
-    scope.problems.fail(LevelNotSaid(name.span, name.text, index, f"{name.text}[{shown}]"))
+    without = ""
+    if place is not None and place.left.sort == "let" and index in place.left.indices:
+        own = place.left.name
+        without = f", in `let {own} = ...` without `[{index}]`: `{own}` is then that of the row"
+    scope.problems.fail(LevelNotSaid(name.span, name.text, index, f"{name.text}[{shown}]", without))
 
 
 def _of_latent(scope: Scope, plain: Read, group: ByGroup, labels: tuple[str, ...]) -> Expression:

@@ -180,7 +180,10 @@ class LabelNotNumber(Named, code="E390"):
     index: str
     message: ClassVar = "`{name}` is a label: its levels are names, not numbers"
     label: ClassVar = "a label stands in brackets"
-    help: ClassVar = "give each level its own value, `param a[{index}] : real`, and read that of the row: `a[{name}]`"
+    help: ClassVar = (
+        "give each level its own value, `param a[{index}] : real` or `let a[{index}] = if {index} == 1 then 0 else 1`, "
+        "and read that of the row: `a[{name}]`"
+    )
 
 
 class LevelNotSaid(Named, code="E391"):
@@ -188,9 +191,10 @@ class LevelNotSaid(Named, code="E391"):
 
     index: str
     example: str
+    without: str = ""
     message: ClassVar = "each level of `{index}` has its own `{name}`, and the levels are known only with the data"
     label: ClassVar = "expected the column that says which"
-    help: ClassVar = "write `{example}`"
+    help: ClassVar = "write `{example}`{without}"
 
 
 class NotALabel(Named, code="E392"):
