@@ -26,7 +26,7 @@ from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.resolution import begun_at
 from gpdsl.program.groups import Group
 from gpdsl.program.program import Program
-from gpdsl.symbolic.coupling import mirrored
+from gpdsl.symbolic.coupling import exchanged, mirrored
 
 APART = 0.7
 """Standard deviations from the middle of a Gaussian to the middles of its halves: what makes them as wide as it is."""
@@ -148,38 +148,54 @@ def _from_one(problem: Problem, result: Result) -> Problem:
 
 def parted(problem: Problem, posterior: list[Whitened]) -> list[Whitened]:
     """Equal components moved apart: over the images of their mean, and along the widest directions of each."""
-    signs = _signs(problem, posterior)
+    images = _images(problem, posterior)
     directions = _widest(posterior)
-    found = [np.array(q.mean) for q in posterior]
+    found, roots = [np.array(q.mean) for q in posterior], [np.array(q.root) for q in posterior]
     components = len(found[0])
     for number in range(components):
-        image, turn = number % len(signs), number // len(signs)
-        for mean, sign in zip(found, signs[image], strict=True):
-            mean[number] *= sign[:, None]
-        last = number + len(signs) >= components and turn % 2 == 0  # the other half of it is not there
+        image, turn = number % len(images), number // len(images)
+        for mean, root, (order, sign) in zip(found, roots, images[image], strict=True):
+            mean[number] = sign[:, None] * mean[number, order]
+            root[number] = root[number, order]
+        last = number + len(images) >= components and turn % 2 == 0  # the other half of it is not there
         if last:
             continue
         group, latent, direction = directions[(turn // 2) % len(directions)]
         found[group][number, latent] += APART * (1 if turn % 2 == 0 else -1) * direction
-    return [Whitened(mean, q.root) for mean, q in zip(found, posterior, strict=True)]
+    return [Whitened(mean, root) for mean, root in zip(found, roots, strict=True)]
 
 
-def _signs(problem: Problem, posterior: list[Whitened]) -> list[list[np.ndarray]]:
-    """Of every image the signs of each group's latents: those that no density can tell, and that move the mean."""
+Image = list[tuple[np.ndarray, np.ndarray]]
+"""Of each group: from which of its latents each has its values, and their signs."""
+
+
+def _images(problem: Problem, posterior: list[Whitened]) -> list[Image]:
+    """All together of what no density can tell and moves the mean: exchanges of latents, and signs, which change first."""
     program = problem.program
-    sets = []
-    for names in mirrored(program.translator, program.observations):
+    read = program.translator, program.observations
+    changes = []
+    for pair in exchanged(*read):
+        orders = [np.arange(group.size) for group in program.groups]
+        for group, order in zip(program.groups, orders, strict=True):
+            one, other = (np.flatnonzero(_elements(group, (name,))) for name in pair)
+            if len(one) == len(other):  # they may be in two groups
+                order[[*one, *other]] = [*other, *one]
+        changes.append([(order, np.ones(len(order))) for order in orders])
+    for names in mirrored(*read):
         own = [_elements(group, names) for group in program.groups]
-        size = sum(float(np.sum(q.mean[0][some] ** 2)) for q, some in zip(posterior, own, strict=True))
-        if 2.0 * np.sqrt(size) > IMAGES:
-            sets.append(own)
+        changes.append([(np.arange(len(some)), np.where(some, -1.0, 1.0)) for some in own])
+    means = [np.asarray(q.mean[0]) for q in posterior]
+    moving = []
+    for change in changes:
+        moved = [sign[:, None] * mean[order] - mean for mean, (order, sign) in zip(means, change, strict=True)]
+        if np.sqrt(sum(float(np.sum(each**2)) for each in moved)) > IMAGES:
+            moving.append(change)
     images = []
-    for flips in itertools.product((False, True), repeat=len(sets)):
-        turned = [np.ones(group.size) for group in program.groups]
-        for own in itertools.compress(sets, flips):
-            for sign, some in zip(turned, own, strict=True):
-                sign[some] *= -1.0
-        images.append(turned)
+    for chosen in itertools.product((False, True), repeat=len(moving)):
+        image = [(np.arange(group.size), np.ones(group.size)) for group in program.groups]
+        for change in itertools.compress(moving, chosen):
+            image = [(o[order], s[order] * sign) for (o, s), (order, sign) in zip(image, change, strict=True)]
+        images.append(image)
     return images
 
 

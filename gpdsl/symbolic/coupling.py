@@ -10,6 +10,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.language.model import reads_of
+from gpdsl.language.writing import Writer
 from gpdsl.symbolic.conditions import choose, condition
 from gpdsl.symbolic.dependence import kernel_expressions
 from gpdsl.symbolic.expectations import additive_parts, has_external, latents_in, split_terms
@@ -81,8 +82,34 @@ def mirrored(translator: Translator, observations: Sequence[ObservationTerms]) -
     found: list[tuple[str, ...]] = []
     for size in range(1, (len(names) if len(names) <= MOST else 2) + 1):
         for some in itertools.combinations(names, size):
-            if not any(set(each) <= set(some) for each in found) and _even(translator, densities, symbols, some):
+            if any(set(each) <= set(some) for each in found):
+                continue
+            flipped = {s for s in symbols if translator.references[s].name in some}
+            if _same(translator, densities, symbols, {s: (s, -1) for s in flipped}):
                 found.append(some)
+    return found
+
+
+def exchanged(translator: Translator, observations: Sequence[ObservationTerms]) -> list[tuple[str, str]]:
+    """Pairs of declared latents with one prior whose exchange changes no density."""
+    densities = [each.log_density for each in observations]
+    if any(has_external(translator, each) for each in densities):
+        return []
+    symbols = {s for density in densities for s in latents_in(translator, density)}
+    refs, writer = translator.references, Writer(translator.declarations)
+    priors = {
+        name: (writer.kernel(own.kernel), writer.expression(own.mean), own.arguments, own.axes, own.over, own.levels)
+        for name, own in translator.declarations.latents.items()
+        if any(refs[s].name == name for s in symbols)
+    }
+    found, places = list[tuple[str, str]](), {refs[s]: s for s in symbols}
+    for a, b in itertools.combinations(priors, 2):
+        if priors[a] != priors[b]:
+            continue
+        other = {a: b, b: a}
+        pairs = {s: places.get(replace(refs[s], name=other[refs[s].name])) for s in symbols if refs[s].name in other}
+        if None not in pairs.values() and _same(translator, densities, symbols, {s: (t, 1) for s, t in pairs.items()}):
+            found.append((a, b))
     return found
 
 
@@ -104,17 +131,21 @@ def without_slope(translator: Translator, observations: Sequence[ObservationTerm
     return [name for name in learnt if name in steps - kernels and all(refs[each].kind != "reduced" for each in plain)]
 
 
-def _even(
-    translator: Translator, densities: Sequence[sp.Expr], latents: Collection[sp.Symbol], some: Collection[str]
+def _same(
+    translator: Translator,
+    densities: Sequence[sp.Expr],
+    latents: Collection[sp.Symbol],
+    moved: Mapping[sp.Symbol, tuple[sp.Symbol, int]],
 ) -> bool:
-    """Whether every density is the same where these latents have the other sign."""
-    rng, flipped = np.random.default_rng(0), {s for s in latents if translator.references[s].name in some}
+    """Whether every density is the same where these latents have the values of others, with a sign."""
+    rng = np.random.default_rng(0)
     for density in itertools.chain.from_iterable(_branches(each, latents) for each in densities):
-        symbols = sorted(density.free_symbols, key=str)
-        if not flipped & set(symbols):
+        symbols = {*density.free_symbols}
+        if not moved.keys() & symbols:
             continue
-        drawn = {s: _values(translator, s, s in latents, rng) for s in symbols}
-        other = {s: -v if s in flipped else v for s, v in drawn.items()}
+        symbols |= {other for s, (other, _) in moved.items() if s in symbols}
+        drawn = {s: _values(translator, s, s in latents, rng) for s in sorted(symbols, key=str)}
+        other = {s: moved[s][1] * drawn[moved[s][0]] if s in moved else v for s, v in drawn.items()}
         try:
             here, there = (np.broadcast_to(evaluate(density, each), (POINTS,)) for each in (drawn, other))
         except LookupError:  # something that has no value in NumPy

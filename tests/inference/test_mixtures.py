@@ -170,6 +170,16 @@ def test_components_go_to_the_images_of_their_mean_before_they_are_halved() -> N
             np.testing.assert_allclose(found[1], mean[0] - aside, atol=1e-12)
 
 
+def test_components_have_the_places_of_latents_that_may_be_exchanged() -> None:
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\n"
+    text += "y ~ Mixture([0.5, 0.5], Normal(f, 0.2), Normal(g, 0.2))\n"
+    problem: Any = SimpleNamespace(program=make_program(gpdsl.compile(text).declarations, {}, {}, {}))
+    mean, root = np.array([[1.0, 2.0], [-3.0, 0.5]]), np.array([np.eye(2), 2 * np.eye(2)])
+    (found,) = parted(problem, [Whitened(np.repeat(mean[None], 2, 0), np.repeat(root[None], 2, 0))])
+    np.testing.assert_array_equal(found.mean, [mean, mean[::-1]])
+    np.testing.assert_array_equal(found.root, [root, root[::-1]])
+
+
 def test_one_gaussian_is_looked_at_where_its_exact_evidence_is_greatest_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The higher of its two ends is told as a mixture of equal components."""
     data, ends = waves(1), {"attempt": -5.0, "there": -3.0}

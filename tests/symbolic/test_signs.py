@@ -6,7 +6,7 @@ import pytest
 
 import gpdsl
 from gpdsl.program.program import make_program
-from gpdsl.symbolic.coupling import mirrored
+from gpdsl.symbolic.coupling import exchanged, mirrored
 
 HEAD = "index p in 1..2\nindex q in 1..2\ninput x : real\noutput y[p] : {kind}\nparam a : real\n"
 LATENTS = """
@@ -41,3 +41,18 @@ def test_signs_that_no_density_tells(case: str) -> None:
     declarations = gpdsl.compile(text).declarations
     program = make_program(declarations, {}, {}, {})
     assert mirrored(program.translator, program.observations) == expected
+
+
+@pytest.mark.parametrize(
+    ("second", "law", "expected"),
+    [
+        ("RBF(1)", "Mixture([0.5, 0.5], Normal(f, 0.2), Normal(g, 0.2))", [("f", "g")]),
+        ("RBF(1)", "Mixture([0.4, 0.6], Normal(f, 0.2), Normal(g, 0.2))", []),
+        ("RBF(2)", "Normal(max(f, g), 0.2)", []),
+        ("RBF(1)", "Normal(f - g, 0.2)", []),
+    ],
+)
+def test_exchanges_that_no_density_tells(second: str, law: str, expected: list[tuple[str, str]]) -> None:
+    text = f"input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, {second})\ny ~ {law}\n"
+    program = make_program(gpdsl.compile(text).declarations, {}, {}, {})
+    assert exchanged(program.translator, program.observations) == expected

@@ -22,7 +22,7 @@ from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import SKIPPED, Finding
 from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
-from gpdsl.symbolic.coupling import centred, mirrored
+from gpdsl.symbolic.coupling import centred, exchanged, mirrored
 from gpdsl.symbolic.expectations import latents_in
 
 if TYPE_CHECKING:
@@ -121,31 +121,58 @@ BY_DISTANCE = {"RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic"}
 
 
 def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
-    """Signs that no density can tell."""
+    """Signs and exchanges of latents that no density can tell."""
     if fit.program.fields or not fit.program.groups:
         return
-    sets = mirrored(fit.program.translator, fit.program.observations)
-    count = 2 ** len(sets)
+    read = fit.program.translator, fit.program.observations
+    sets, pairs = mirrored(*read), [] if fit.choice.exact else exchanged(*read)
     drawn = fit.options.posterior == "corrected" or fit.options.engine == "mcmc"
-    several = drawn or fit.choice.posterior.startswith("mixture")
-    invariant = "read what does not depend on the sign, or "
+    mixture = fit.choice.posterior.startswith("mixture")
+    what = "a sign"
     if fit.options.engine == "ep":
-        invariant = "those of what does not depend on the sign are wrong as well, where modes lie apart: "
+        what = "a sign, which is wrong as well where modes lie apart"
+    instead = "engine = vi and " * (fit.options.engine == "ep")
+    instead += f"posterior = {'corrected' if fit.options.hyperparameters == 'integrated' else 'mixture_full(2)'}"
+    instead = "another seed, or posterior = corrected" if mixture else instead
+    told = "means and deviations of these latents are those of one mode: "
     if not sets:
         yield Finding("symmetry", 1.0, False, "no latents can change their signs together")
     for some in sets:
         names = " and ".join(f"`{name}`" for name in some)
         verb = "may change its sign" if len(some) == 1 else "may change their signs together"
+        several = drawn or (mixture and not _at_one(fit, _means(fit, some)))
         yield Finding(
             "symmetry",
-            float(count),
+            float(2 ** len(sets)),
             not several,
             f"{names} {verb}, and no density knows: the posterior has two modes alike, and "
             + ("what is told is of both" if several else "q is at one of them"),
-            f"means and deviations of these latents are those of one mode: {invariant}fit with "
-            + "engine = vi and " * (fit.options.engine == "ep")
-            + f"posterior = {'corrected' if fit.options.hyperparameters == 'integrated' else 'mixture_full(2)'}",
+            f"{told}read what does not depend on {what}, or fit with {instead}",
         )
+    for one, other in pairs:
+        if not drawn and _at_one(fit, _means(fit, [one]) - _means(fit, [other])):
+            yield Finding(
+                "symmetry",
+                2.0,
+                True,
+                f"`{one}` and `{other}` may be exchanged, and no density knows: which is which is by chance",
+                f"{told}read what depends on neither name, give them priors that differ, or fit with {instead}",
+            )
+
+
+def _means(fit: Fit, names: Sequence[str]) -> Float[np.ndarray, "components values"]:
+    """Whitened means of declared latents, by component."""
+    found = []
+    for group, q in zip(fit.program.groups, fit.posterior, strict=True):
+        own = np.concatenate([np.full(each.count, each.latent.name in names) for each in group.members])
+        found.append(np.asarray(q.mean, float)[:, own].reshape(len(q.mean), -1))
+    return np.concatenate(found, axis=1)
+
+
+def _at_one(fit: Fit, means: Float[np.ndarray, "components values"]) -> bool:
+    """Whether what is 0 on average over modes that are alike is at one of them."""
+    sizes = np.linalg.norm(means, axis=1)
+    return float(np.linalg.norm(fit.weights @ means)) > max(0.5 * float(fit.weights @ sizes), 0.1)
 
 
 def correlation(fit: Fit, seen: Seen) -> Iterator[Finding]:

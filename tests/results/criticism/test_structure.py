@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
 from gpdsl.results.criticism.places import Line, alike
 from gpdsl.results.criticism.seen import Seen
-from gpdsl.results.criticism.structure import _reaches, reach, rows_and_levels
+from gpdsl.results.criticism.structure import _reaches, reach, rows_and_levels, symmetry
 from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(8)
@@ -246,6 +247,28 @@ def test_counts_that_are_there_twice_and_classes_that_are_numbers_are_told() -> 
         fit = unlearnt(f"input x : real\noutput y : {kind}\nlatent f(x) ~ GP(0, RBF(1))\ny ~ {law}", data)
         found = [each for each in rows_and_levels(fit, Seen(fit, fitted_rows(fit, data, ""))) if each.doubtful]
         assert [each.name for each in found] == ["repeated rows" if kind == "count" else "kind of y"]
+
+
+@pytest.mark.slow
+def test_names_by_chance_are_told_where_one_of_both_modes_is_known() -> None:
+    rng, x = np.random.default_rng(0), np.linspace(0, 4, 30)
+    y = np.where(rng.random(30) < 0.5, 2 + np.sin(x), -1.0) + 0.2 * rng.standard_normal(30)
+    text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, 4 * RBF(1))\nlatent g(x) ~ GP(0, 4 * RBF(1))\n"
+    text += "y ~ Mixture([0.5, 0.5], Normal(f, 0.2), Normal(g, 0.2))\n"
+    one, both = (
+        gpdsl.compile(text).fit({"x": x, "y": y}, posterior=each, progress=False)
+        for each in ("auto", "mixture_full(2)")
+    )
+    assert both.elbo - one.elbo == pytest.approx(np.log(2), abs=0.01)
+    assert "symmetry" not in {each.name for each in both.diagnose().doubtful}
+    (found,) = (each for each in one.diagnose().doubtful if each.name == "symmetry")
+    assert found.said.startswith("`f` and `g` may be exchanged") and "mixture_full(2)" in found.remedy
+    twice: Any = [replace(q, mean=np.repeat(np.asarray(q.mean)[:1], 2, axis=0)) for q in both.posterior]
+    again: Any = SimpleNamespace(
+        program=both.program, choice=both.choice, options=both.options, posterior=twice, weights=both.weights
+    )
+    (found,) = (each for each in symmetry(again, cast(Any, None)) if each.doubtful)
+    assert "posterior = corrected" in found.remedy
 
 
 def test_what_neighbours_share_is_looked_for_on_the_other_side_of_the_length_scale() -> None:
