@@ -106,30 +106,52 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     offsets = [0]
     for line in source.split(b"\n"):
         offsets.append(offsets[-1] + len(line) + 1)
-    for node, lines in _formulas(ast.parse(source)):
+    for node, lines, even in _formulas(ast.parse(source)):
         for kind, changed in _changes(node):
+            if even and (isinstance(node, ast.UnaryOp) or (kind == "swap" and _difference(node))):
+                continue
             start = offsets[node.lineno - 1] + node.col_offset
             stop = offsets[node.end_lineno - 1] + node.end_col_offset  # type: ignore[operator]
             old, text = source[start:stop].decode(), ast.unparse(changed)
             yield Mutant(path.relative_to(ROOT).as_posix(), kind, node.lineno, start, stop, old, f"({text})", lines)
 
 
-def _formulas(node: ast.AST, lines: range = range(0)) -> Iterator[tuple[ast.expr, range]]:
-    """The expressions that compute (not annotations, messages or texts), with the lines of their statements."""
+def _formulas(node: ast.AST, lines: range = range(0), even: bool = False) -> Iterator[tuple[ast.expr, range, bool]]:
+    """The expressions that compute (not annotations, messages or texts), with the lines of their statements.
+
+    And whether their sign counts for nothing, as that of what is squared does not.
+    """
     if isinstance(node, WORDS):
         return
     if isinstance(node, ast.expr):
-        yield node, lines
+        yield node, lines, even
     if isinstance(node, (ast.stmt, ast.Lambda)):
         inner = getattr(node, "body", None)
         last = inner[0].lineno - 1 if isinstance(inner, list) else node.end_lineno
         lines = range(node.lineno, max(node.lineno, last or 0) + 1)
     skipped = {"annotation", "returns", "decorator_list", "type_params", "bases"}
+    inside = _signless(node, even)
     for name, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
         for child in children if name not in skipped else ():
             if isinstance(child, ast.AST):
-                yield from _formulas(child, lines)
+                yield from _formulas(child, lines, inside)
+
+
+def _signless(node: ast.AST, even: bool) -> bool:
+    """Whether the signs of what an expression is made of count for nothing; of products if that of these does not."""
+    match node:
+        case ast.BinOp(_, ast.Pow(), ast.Constant(int(power))):
+            return power % 2 == 0
+        case ast.Call(ast.Name(name) | ast.Attribute(_, name), [_], []):
+            return name in ("abs", "square")
+        case ast.BinOp(_, ast.Mult() | ast.Div() | ast.MatMult(), _) | ast.UnaryOp(ast.USub(), _):
+            return even
+    return False
+
+
+def _difference(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
 
 
 def _changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:

@@ -56,6 +56,15 @@ def test_a_fault_is_another_program_in_the_place_it_names(found: dict[str, list]
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE)), mutant.name
 
 
+def test_signs_of_what_is_squared_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    (tmp_path / "squares.py").write_text("x = ((a - b) / c) ** 2 + abs(-a) + square(a - b) + (a - b) ** 3 + f(a - b)")
+    made = [each for each in mutants.mutants_of(tmp_path / "squares.py") if each.kind in ("swap", "sign")]
+    assert sum(each.old == "a - b" and each.text == "(b - a)" for each in made) == 2
+    assert sum(each.old == "a - b" and each.text == "(a + b)" for each in made) == 4
+    assert not any(each.old == "-a" for each in made)
+
+
 def test_the_lines_of_a_fault_are_those_of_its_statement(found: dict[str, list]) -> None:
     assert {(mutant.line, *mutant.lines) for mutant in found["comparison"]} == {(6, 6), (8, 8)}
 

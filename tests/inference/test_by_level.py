@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -197,3 +199,13 @@ def test_moments_bound_and_step_are_those_of_dense_algebra(monkeypatch: pytest.M
     np.testing.assert_allclose(after.precision, told, rtol=1e-8, atol=1e-10)
     slope = together @ ((y - rate)[:, None] * loads)
     np.testing.assert_allclose(after.linear, slope + np.einsum("nab,nb->na", told, mean), rtol=1e-8, atol=1e-10)
+
+
+def test_roots_of_precisions_are_of_the_own_elements_and_of_what_is_positive(rng: np.random.Generator) -> None:
+    half = rng.normal(size=(5, 3, 3))
+    precision = half @ np.swapaxes(half, 1, 2)
+    for columns in ([1], [0, 2]):
+        sets: Any = SimpleNamespace(columns=np.array(columns))
+        root = np.asarray(engine.Sets.root(sets, jnp.asarray(precision)))
+        np.testing.assert_allclose(root @ np.swapaxes(root, 1, 2), precision[:, columns][:, :, columns], atol=1e-5)
+        assert not np.any(engine.Sets.root(sets, jnp.asarray(-precision)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference import mixtures
+from gpdsl.inference import mixtures, starts
 from gpdsl.inference.mixtures import APART, NONE_HIGHER, parted
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Full, Whitened, parse_family
@@ -222,3 +222,25 @@ def test_exact_parameters_are_asked_for_where_full_covariances_could_be_exact(
     options = Options(posterior=family, optimizer="lbfgs", samples=7, inducing=inducing)
     found = mixtures.exact_parameters(parse_family(family, True), program, None, options, fit)  # type: ignore[arg-type]
     assert found == ("those" if known else None)
+
+
+@pytest.mark.parametrize("components", [1, 5])
+def test_components_start_in_pairs_of_opposite_sign(components: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first along the leading function, the second along a draw; an odd one near zero."""
+    monkeypatch.setattr(starts, "NOISE", 0.0)
+    leading = np.arange(1.0, 4.0)
+    monkeypatch.setattr(starts, "_leading", lambda *_: [leading])
+    group, family = SimpleNamespace(size=2), SimpleNamespace(components=components)
+    problem: Any = SimpleNamespace(
+        program=SimpleNamespace(groups=[group]),
+        inducing=[np.zeros(3)],
+        parameters={},
+        options=SimpleNamespace(seed=1),
+        layout=SimpleNamespace(family=family),
+    )
+    (found,) = starts.start_means(problem)
+    assert found.shape == (components, 2, 3) and not np.any(found[-1])
+    if components > 1:
+        np.testing.assert_array_equal(found[0], np.tile(leading, (2, 1)))
+        np.testing.assert_array_equal(found[1::2], -found[:-1:2])
+        assert len(np.unique(np.abs(found[2]))) == 6 and np.std(found[2]) < 3 * starts.APART

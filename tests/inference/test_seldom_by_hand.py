@@ -101,7 +101,16 @@ def test_a_row_is_taken_out_of_latents_that_it_mixes() -> None:
         marginals = Marginals(mean[None], np.einsum("naa->na", covariance)[None], covariance[None])
         at = Beliefs(problem.program, {}, problem.rows, marginals, np.ones(1))
         found, sound = cavities(at, SimpleNamespace(left_open=lambda *_: None))  # type: ignore[arg-type]
+        open_ = np.stack([share * each for share, each in zip((0.1, 0.2, 0.05, 0.15), covariance, strict=True)])
+        partly, _ = cavities(at, SimpleNamespace(left_open=lambda *_: open_))  # type: ignore[arg-type]
     assert sound.all()
+    reads = np.array([1.0, 2.0])
+    for row, (known, all_, rest) in enumerate(zip(mean, covariance, open_, strict=True)):
+        left = np.linalg.inv(np.linalg.inv(all_ - rest) - np.outer(reads, reads) / 0.36)  # the row tells of this part
+        np.testing.assert_allclose(partly.covariance[0, row], left + rest, atol=1e-7)
+        np.testing.assert_allclose(
+            partly.mean[0, row], known - left @ reads * (y[row] - reads @ known) / 0.36, atol=1e-7
+        )
     for row in range(4):
         mean, covariance = of_row(*given([n for n in range(4) if n != row]), row)
         np.testing.assert_allclose(found.mean[0, row], mean, atol=1e-8)

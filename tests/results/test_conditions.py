@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.results.conditions import Condition
 
 TEXT = """model both
 index p in 1..2
@@ -184,3 +189,30 @@ def test_totals_are_those_of_the_sum_over_rows(prediction: gpdsl.Prediction) -> 
 def test_totals_of_nothing_are_refused(prediction: gpdsl.Prediction, options: dict, message: str) -> None:
     with pytest.raises(gpdsl.GpdslError, match=message):
         prediction.total("f", **options)
+
+
+def test_errors_of_probabilities_are_those_of_draws_or_of_passes_whichever_are_larger() -> None:
+    """Where no layers are sampled, those of draws; each set of passes has its share of these."""
+    asked = list[int]()
+
+    @dataclass(frozen=True)
+    class Told(Condition):
+        def _in_rows(self, count: int, seed: Any) -> tuple[np.ndarray, np.ndarray]:
+            asked.append(count)
+            return np.asarray(self.beliefs.share), np.array([0.1, 0.001])
+
+    shares = [np.array([0.4, 0.7]), np.array([0.5, 0.5]), np.array([0.6, 0.9])]
+
+    def beliefs(inner: bool) -> Any:
+        sets = [SimpleNamespace(share=share) for share in shares]
+        at = SimpleNamespace(count=2, share=np.array([0.5, 0.7]), program=SimpleNamespace(inner=inner))
+        at.part, at.sets = lambda _: at, lambda: sets
+        return at
+
+    rest: Any = None, None, {}
+    layered, plain = (Told(None, beliefs(inner), *rest) for inner in (True, False))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(plain.probability(30, 0, error=True), [0.1, 0.001])
+    np.testing.assert_array_equal(layered.probability(30, 0), [0.5, 0.7])
+    found = layered.probability(30, 0, error=True)
+    np.testing.assert_allclose(found, [0.1, np.std([0.7, 0.5, 0.9], ddof=1) / np.sqrt(3)])
+    assert asked == [30, 30, 30, 10, 10, 10]

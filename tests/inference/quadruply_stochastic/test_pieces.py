@@ -17,7 +17,7 @@ import pytest
 from gpdsl.inference.quadruply_stochastic import sums, swept
 from gpdsl.inference.quadruply_stochastic.sums import HALVINGS, Held, Seen, best_length, newton_step, see, surveyed
 from gpdsl.inference.quadruply_stochastic.swept import Slopes
-from gpdsl.inference.quadruply_stochastic.weights import Lengths, Weights, block
+from gpdsl.inference.quadruply_stochastic.weights import Lengths, Weights, block, log_diagonal
 
 N, M, SIZE, COLUMNS = 5, 7, 3, 2
 SCALE = M / SIZE
@@ -190,3 +190,13 @@ def test_dense_columns_are_those_of_the_factor_of_the_inverse() -> None:
         found = Lengths(jnp.asarray(0.3 * corner), jnp.asarray(0.7 * corner)).weights(held, jnp.arange(M))
     np.testing.assert_allclose(found.vectors[0], np.arange(M))
     np.testing.assert_allclose(found.vectors[1:].T, np.linalg.cholesky(np.linalg.inv(h))[:, :COLUMNS], atol=1e-12)
+
+
+def test_the_diagonal_of_a_root_is_that_of_dense_columns_and_then_of_curvatures(rng: np.random.Generator) -> None:
+    vectors, curvature, precision = rng.uniform(1, 2, (1 + COLUMNS, M)), rng.gamma(2.0, size=M), rng.gamma(2.0, size=M)
+    with jax.enable_x64(True):
+        for index in (np.arange(M), np.array([4, 1, 6])):
+            q = Weights(jnp.asarray(vectors[:, index]), jnp.asarray(curvature[index]))
+            found = log_diagonal(q, jnp.asarray(precision[index]), jnp.asarray(index))
+            own = [vectors[1 + i, i] if i < COLUMNS else (precision[i] + curvature[i]) ** -0.5 for i in index]
+            np.testing.assert_allclose(found, np.log(own), rtol=1e-12)
