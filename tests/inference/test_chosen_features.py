@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -182,3 +184,36 @@ def test_each_latent_has_what_is_better_for_it(
     np.testing.assert_array_equal(again.predict(new).mean("rough"), fit.predict(new).mean("rough"))
     further = model.fit(data, start=again)
     assert further.choice.own == fit.choice.own and further.elbo == pytest.approx(fit.elbo, abs=0.1)
+
+
+def test_features_of_a_family_are_made_fewer_until_they_are_few_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of two kernels side by side are twice as many as asked for, those of a product their square."""
+    asked = list[str]()
+
+    def made(count: int) -> list[None]:
+        return [None] * count
+
+    def featured(of: Any, program: Any, group: Any, written: str, *_: Any) -> list[None]:
+        asked.append(written)
+        return made(of(int(written[written.index("(") + 1 : -1])))
+
+    seen: Any = SimpleNamespace(program=None, group=None, data=None, every=None, rng=None)
+    for of, tried, size in ((lambda n: n, [50], 50), (lambda n: n**2, [50, 7], 49), (lambda n: 2 * n, [50, 27], 54)):
+        asked.clear()
+        monkeypatch.setattr(choosing, "featured", partial(featured, of))
+        found: Any = choosing._Seen.sized(seen, "eigen", 50 if size <= 50 else 55)
+        assert len(found) == size and asked[-1] == f"eigen({tried[-1]})", asked
+    monkeypatch.setattr(choosing, "featured", partial(featured, lambda n: n + 9))
+    assert choosing._Seen.sized(seen, "eigen", 8) is None
+
+
+@pytest.mark.parametrize(("best", "taken"), [(0.89, True), (0.91, False)])
+def test_eigen_features_stand_in_for_points_that_leave_clearly_more_open(best: float, taken: bool) -> None:
+    open_ = {"points": 1.0, "eigen": best, "fewer": 2.0 * best}
+    seen: Any = SimpleNamespace(
+        sized=lambda family, size: "eigen" if size == 6 else "fewer", left_open=open_.__getitem__
+    )
+    seen.fewest = partial(choosing._Seen.fewest, seen)
+    points: Any = type("Points", (str,), {"__len__": lambda self: 6})("points")
+    assert choosing._Seen.features(seen, points, 0.1) == ("eigen" if taken else None)
+    assert choosing._Seen.features(seen, points, 2.0 * best) == ("fewer" if taken else None)

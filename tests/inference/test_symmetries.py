@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.inference import symmetries
 from gpdsl.inference.images import Change
 from gpdsl.inference.log_joint import LogJoint
 from gpdsl.inference.posteriors.family import Whitened
@@ -249,3 +251,16 @@ def test_a_scale_of_either_sign_beside_chains() -> None:
     np.testing.assert_allclose(own.mean("f"), 0.0, atol=1e-9)
     sd = np.sqrt(other.variance("h"))
     assert np.max(np.abs(own.mean("h") - other.mean("h")) / sd) < 0.2
+
+
+def test_images_of_all_leave_learnt_numbers_before_latents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two numbers, and two latents of three values that may be exchanged, one of them with the other sign."""
+    atoms: Any = SimpleNamespace(numbers=2, widths=(1, 1, 3, 3), may_change=False)
+    monkeypatch.setattr(symmetries, "Atoms", SimpleNamespace(of=lambda *_: atoms))
+    monkeypatch.setattr(symmetries, "changes_of_latents", lambda *_: [((1, 0), (1, 1)), ((0, 1), (-1, -1))])
+    joint: Any = SimpleNamespace(problem=SimpleNamespace(program=None), sizes=())
+    found = images_of_all(joint, {})
+    w = np.arange(1.0, 9.0)
+    a, b = w[2:5], w[5:]
+    expected = {(1.0, 2.0, *s * one, *s * other) for s in (1, -1) for one, other in ((a, b), (b, a))}
+    assert {tuple(each) for each in np.asarray(found.of(w))} == expected and len(found) == 4

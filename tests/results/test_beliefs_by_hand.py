@@ -33,7 +33,7 @@ from gpdsl.results.levels import without_words
 from gpdsl.results.pictures import plot, style
 from gpdsl.results.prediction import Prediction
 from gpdsl.results.slopes import THIN
-from gpdsl.results.warp import Warped
+from gpdsl.results.warp import Warped, warp_moments
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.laws import Law
 from tests.inference.problems import problem_of
@@ -212,7 +212,8 @@ def test_nodes_are_finer_as_long_as_the_next_have_room(monkeypatch: pytest.Monke
 
 def observed(output: str, law: str) -> tuple[predictive.Predictive, np.ndarray, np.ndarray]:
     """What is predicted of one output whose latent has these means and variances [2, 4] in two components."""
-    text = f"input x : real\noutput y : {output}\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\ny ~ {law}\n"
+    left = law if "~" in law else f"y ~ {law}"
+    text = f"input x : real\noutput y : {output}\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, RBF(1))\n{left}\n"
     problem, rng = problem_of(text, {"x": X, "y": np.ones(4)}), np.random.default_rng(1)
     mean, variance = rng.normal(size=(2, 4, 2)), rng.uniform(0.2, 1.5, size=(2, 4, 2))
     q, parameters = Marginals(mean, variance), dict(problem.program.parameters.constrain(problem.parameters))
@@ -484,3 +485,20 @@ def test_the_first_samples_of_every_set_are_repeated_within_it(total: int, count
     stands = chosen[places].reshape(sets.shape)
     for own, found in zip(sets, stands, strict=True):
         np.testing.assert_array_equal(found, np.resize(own[:each], len(own)))
+
+
+@pytest.mark.parametrize(("law", "grows"), [("Laplace(f, 0.2)", 0.2), ("Normal(f, 0.2)", 0.0)])
+def test_moments_of_a_logarithm_are_those_over_its_law_and_the_latent(law: str, grows: float) -> None:
+    """E[y^k] = exp(k m + k^2 v / 2) over f, and exp(0.02 k^2) over the noise, or 1 / (1 - 0.04 k^2) of a Laplace."""
+    base, mean, variance = observed("positive", f"log(y) ~ {law}")
+    (statement,) = base.beliefs.program.observations
+    assert statement.warp is not None
+    found, spread = warp_moments(base, statement.warp, increasing=True)
+    first, second = (
+        base.beliefs.weights
+        @ np.exp(k * mean + 0.5 * k**2 * variance)
+        * (1 / (1 - (k * grows) ** 2) if grows else np.exp(0.02 * k**2))
+        for k in (1, 2)
+    )
+    np.testing.assert_allclose(found, first, rtol=1e-8)
+    np.testing.assert_allclose(spread, second - first**2, rtol=1e-7)
