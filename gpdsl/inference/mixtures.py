@@ -24,7 +24,7 @@ from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Diagonal, Family, Full, Whitened
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.resolution import begun_at
-from gpdsl.program.groups import Group
+from gpdsl.program.groups import elements
 from gpdsl.program.program import Program
 from gpdsl.symbolic.coupling import exchanged, mirrored
 
@@ -33,6 +33,9 @@ APART = 0.7
 
 IMAGES = 1.0
 """Distance, in prior standard deviations, from which a mean and its image under a change of signs are two places."""
+
+CHANGES = 6
+"""Of which all together are images, at most."""
 
 MOST = 8
 """Directions of each latent that components may be apart along."""
@@ -170,25 +173,27 @@ Image = list[tuple[np.ndarray, np.ndarray]]
 
 
 def _images(problem: Problem, posterior: list[Whitened]) -> list[Image]:
-    """All together of what no density can tell and moves the mean: exchanges of latents, and signs, which change first."""
+    """All together of what no density can tell and moves the mean: exchanges and signs of latents, signs first."""
     program = problem.program
     read = program.translator, program.observations
-    changes = []
+    changes: list[Image] = []
     for pair in exchanged(*read):
         orders = [np.arange(group.size) for group in program.groups]
         for group, order in zip(program.groups, orders, strict=True):
-            one, other = (np.flatnonzero(_elements(group, (name,))) for name in pair)
+            one, other = (np.flatnonzero(elements(program.translator, group, *each)) for each in pair)
             if len(one) == len(other):  # they may be in two groups
                 order[[*one, *other]] = [*other, *one]
         changes.append([(order, np.ones(len(order))) for order in orders])
     for names in mirrored(*read):
-        own = [_elements(group, names) for group in program.groups]
+        own = [
+            np.any([elements(program.translator, group, name) for name in names], axis=0) for group in program.groups
+        ]
         changes.append([(np.arange(len(some)), np.where(some, -1.0, 1.0)) for some in own])
     means = [np.asarray(q.mean[0]) for q in posterior]
-    moving = []
+    moving: list[Image] = []
     for change in changes:
         moved = [sign[:, None] * mean[order] - mean for mean, (order, sign) in zip(means, change, strict=True)]
-        if np.sqrt(sum(float(np.sum(each**2)) for each in moved)) > IMAGES:
+        if len(moving) < CHANGES and np.sqrt(sum(float(np.sum(each**2)) for each in moved)) > IMAGES:
             moving.append(change)
     images = []
     for chosen in itertools.product((False, True), repeat=len(moving)):
@@ -197,11 +202,6 @@ def _images(problem: Problem, posterior: list[Whitened]) -> list[Image]:
             image = [(o[order], s[order] * sign) for (o, s), (order, sign) in zip(image, change, strict=True)]
         images.append(image)
     return images
-
-
-def _elements(group: Group, names: tuple[str, ...]) -> np.ndarray:
-    """Which of a group's latents are elements of these declared ones."""
-    return np.concatenate([np.full(m.count, m.latent.name in names) for m in group.members])
 
 
 def _widest(posterior: list[Whitened]) -> list[tuple[int, int, np.ndarray]]:

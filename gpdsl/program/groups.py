@@ -7,10 +7,12 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import sympy as sp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from gpdsl.kernels.columns import Canonical, Space, canonical
 from gpdsl.kernels.form import Form
@@ -304,6 +306,17 @@ def element_names(translator: Translator, groups: Sequence[Group]) -> list[str]:
             for position in itertools.product(*ranges):
                 names.append(translator.symbol(Ref("latent", member.latent.name, position, kind)).name)
     return names
+
+
+def elements(translator: Translator, group: Group, name: str, at: Sequence[Any] = ()) -> Bool[np.ndarray, " size"]:
+    """Which of a group's latents are those of a declared one, at these positions (from 1) or at all."""
+    found = []
+    for each in group.members:
+        own = np.zeros(translator.shape(each.latent.axes), bool)
+        if each.latent.name == name:
+            own[tuple(place - 1 for place in at)] = True
+        found.append(own.ravel())
+    return np.concatenate(found)
 
 
 def _shared(translator: Translator, members: Sequence[Member]) -> bool:

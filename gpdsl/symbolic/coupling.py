@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import sympy as sp
 
-from gpdsl.language.model import reads_of
+from gpdsl.language.model import IndexValue, reads_of
 from gpdsl.language.writing import Writer
 from gpdsl.symbolic.conditions import choose, condition
 from gpdsl.symbolic.dependence import kernel_expressions
@@ -90,26 +90,39 @@ def mirrored(translator: Translator, observations: Sequence[ObservationTerms]) -
     return found
 
 
-def exchanged(translator: Translator, observations: Sequence[ObservationTerms]) -> list[tuple[str, str]]:
-    """Pairs of declared latents with one prior whose exchange changes no density."""
+Element = tuple[str, tuple[int, ...]]
+"""A declared latent and a position along its axes; none: all of it."""
+
+
+def exchanged(translator: Translator, observations: Sequence[ObservationTerms]) -> list[tuple[Element, Element]]:
+    """Pairs of latents with one prior whose exchange changes no density."""
     densities = [each.log_density for each in observations]
     if any(has_external(translator, each) for each in densities):
         return []
     symbols = {s for density in densities for s in latents_in(translator, density)}
     refs, writer = translator.references, Writer(translator.declarations)
-    priors = {
-        name: (writer.kernel(own.kernel), writer.expression(own.mean), own.arguments, own.axes, own.over, own.levels)
-        for name, own in translator.declarations.latents.items()
-        if any(refs[s].name == name for s in symbols)
-    }
-    found, places = list[tuple[str, str]](), {refs[s]: s for s in symbols}
-    for a, b in itertools.combinations(priors, 2):
-        if priors[a] != priors[b]:
+    priors: dict[Element, tuple] = {}
+    for name, own in translator.declarations.latents.items():
+        read = {refs[s].positions for s in symbols if refs[s].name == name}
+        if read:
+            words = writer.kernel(own.kernel), writer.expression(own.mean)
+            priors[name, ()] = (*words, own.arguments, own.axes, own.over, own.levels)
+        numbers = (each for e in (own.mean, *kernel_expressions(own.kernel)) for each in reads_of(e))
+        if not any(isinstance(each, IndexValue) for number in numbers for each in number.subscripts):
+            single = [tuple(p for p in at if isinstance(p, int)) for at in read if own.axes]
+            priors |= {(name, at): (name,) for at in sorted(single)[:MOST] if len(at) == len(own.axes)}
+    found, places = list[tuple[Element, Element]](), {refs[s]: s for s in symbols}
+    for one, other in itertools.combinations(priors, 2):
+        if priors[one] != priors[other]:
             continue
-        other = {a: b, b: a}
-        pairs = {s: places.get(replace(refs[s], name=other[refs[s].name])) for s in symbols if refs[s].name in other}
-        if None not in pairs.values() and _same(translator, densities, symbols, {s: (t, 1) for s, t in pairs.items()}):
-            found.append((a, b))
+        pairs = dict[sp.Symbol, sp.Symbol | None]()
+        for s in symbols:
+            for (name, at), (there, to) in ((one, other), (other, one)):
+                if refs[s].name == name and at in ((), refs[s].positions):
+                    pairs[s] = places.get(replace(refs[s], name=there, positions=to or refs[s].positions))
+        known = {s: (t, 1) for s, t in pairs.items() if t is not None}
+        if len(known) == len(pairs) and _same(translator, densities, symbols, known):
+            found.append((one, other))
     return found
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import gpdsl
 from gpdsl.program.program import make_program
+from gpdsl.results.table import subscript
 from gpdsl.symbolic.coupling import exchanged, mirrored
 
 HEAD = "index p in 1..2\nindex q in 1..2\ninput x : real\noutput y[p] : {kind}\nparam a : real\n"
@@ -46,13 +47,26 @@ def test_signs_that_no_density_tells(case: str) -> None:
 @pytest.mark.parametrize(
     ("second", "law", "expected"),
     [
-        ("RBF(1)", "Mixture([0.5, 0.5], Normal(f, 0.2), Normal(g, 0.2))", [("f", "g")]),
-        ("RBF(1)", "Mixture([0.4, 0.6], Normal(f, 0.2), Normal(g, 0.2))", []),
-        ("RBF(2)", "Normal(max(f, g), 0.2)", []),
-        ("RBF(1)", "Normal(f - g, 0.2)", []),
+        ("RBF(1)", "Mixture([0.5, 0.5], Normal(f, 0.2), Normal(g, 0.2))", ("f", "g")),
+        ("RBF(1)", "Mixture([0.4, 0.6], Normal(f, 0.2), Normal(g, 0.2))", None),
+        ("RBF(2)", "Normal(max(f, g), 0.2)", None),
+        ("RBF(1)", "Normal(f - g, 0.2)", None),
+        ("RBF(1)", "Mixture([0.5, 0.5], Normal(h[1], 0.2), Normal(h[2], 0.2))", ("h[1]", "h[2]")),
+        ("RBF(1)", "Mixture([0.5, 0.5], Normal(k[1], 0.2), Normal(k[2], 0.2))", None),
     ],
 )
-def test_exchanges_that_no_density_tells(second: str, law: str, expected: list[tuple[str, str]]) -> None:
-    text = f"input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\nlatent g(x) ~ GP(0, {second})\ny ~ {law}\n"
+def test_exchanges_that_no_density_tells(second: str, law: str, expected: tuple[str, str] | None) -> None:
+    text = f"""
+index q in 1..2
+input x : real
+output y : real
+const s[q] = [1, 2]
+latent f(x) ~ GP(0, RBF(1))
+latent g(x) ~ GP(0, {second})
+latent h[q](x) ~ GP(0, RBF(1))
+latent k[q](x) ~ GP(0, s[q] * RBF(1))
+y ~ {law}
+"""
     program = make_program(gpdsl.compile(text).declarations, {}, {}, {})
-    assert exchanged(program.translator, program.observations) == expected
+    found = exchanged(program.translator, program.observations)
+    assert [tuple(name + subscript(at) for name, at in pair) for pair in found] == ([expected] if expected else [])

@@ -17,12 +17,13 @@ from gpdsl.inference.posteriors.family import Inverse
 from gpdsl.inference.unrelated_rows import bends, missing_level
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, shaping
 from gpdsl.language.model import reads_of
-from gpdsl.program.groups import Group, kernel_values
+from gpdsl.program.groups import Group, elements, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import SKIPPED, Finding
 from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
-from gpdsl.symbolic.coupling import centred, exchanged, mirrored
+from gpdsl.results.table import subscript
+from gpdsl.symbolic.coupling import Element, centred, exchanged, mirrored
 from gpdsl.symbolic.expectations import latents_in
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
     for some in sets:
         names = " and ".join(f"`{name}`" for name in some)
         verb = "may change its sign" if len(some) == 1 else "may change their signs together"
-        several = drawn or (mixture and not _at_one(fit, _means(fit, some)))
+        several = drawn or (mixture and not _at_one(fit, np.hstack([_means(fit, (name, ())) for name in some])))
         yield Finding(
             "symmetry",
             float(2 ** len(sets)),
@@ -149,24 +150,23 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
             + ("what is told is of both" if several else "q is at one of them"),
             f"{told}read what does not depend on {what}, or fit with {instead}",
         )
-    for one, other in pairs:
-        if not drawn and _at_one(fit, _means(fit, [one]) - _means(fit, [other])):
+    for pair in pairs:
+        one, other = (f"`{name}{subscript(at)}`" for name, at in pair)
+        if not drawn and _at_one(fit, _means(fit, pair[0]) - _means(fit, pair[1])):
             yield Finding(
                 "symmetry",
                 2.0,
                 True,
-                f"`{one}` and `{other}` may be exchanged, and no density knows: which is which is by chance",
+                f"{one} and {other} may be exchanged, and no density knows: which is which is by chance",
                 f"{told}read what depends on neither name, give them priors that differ, or fit with {instead}",
             )
 
 
-def _means(fit: Fit, names: Sequence[str]) -> Float[np.ndarray, "components values"]:
-    """Whitened means of declared latents, by component."""
-    found = []
-    for group, q in zip(fit.program.groups, fit.posterior, strict=True):
-        own = np.concatenate([np.full(each.count, each.latent.name in names) for each in group.members])
-        found.append(np.asarray(q.mean, float)[:, own].reshape(len(q.mean), -1))
-    return np.concatenate(found, axis=1)
+def _means(fit: Fit, element: Element) -> Float[np.ndarray, "components values"]:
+    """Whitened means of a latent, by component."""
+    groups = zip(fit.program.groups, fit.posterior, strict=True)
+    found = [np.asarray(q.mean, float)[:, elements(fit.program.translator, group, *element)] for group, q in groups]
+    return np.concatenate([each.reshape(len(each), -1) for each in found], axis=1)
 
 
 def _at_one(fit: Fit, means: Float[np.ndarray, "components values"]) -> bool:
