@@ -217,3 +217,29 @@ def test_eigen_features_stand_in_for_points_that_leave_clearly_more_open(best: f
     points: Any = type("Points", (str,), {"__len__": lambda self: 6})("points")
     assert choosing._Seen.features(seen, points, 0.1) == ("eigen" if taken else None)
     assert choosing._Seen.features(seen, points, 2.0 * best) == ("fewer" if taken else None)
+
+
+def test_points_are_as_many_as_leave_no_more_open_than_the_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy ones or centres, whichever leave less; centres where few points determine all rows and a bent kernel."""
+    some, made = np.arange(40.0)[:, None], list[int]()
+
+    def centres(every: np.ndarray, count: int, rng: Any) -> np.ndarray:
+        made.append(count)
+        return np.full((count, 1), -1.0)
+
+    order = SimpleNamespace(open=np.array([1.0, 0.5, 0.2, 0.05, 0.01]), prior=2.0, chosen=np.array([7, 3, 9, 1, 5]))
+    monkeypatch.setattr(choosing, "pivots", lambda *_: order)
+    monkeypatch.setattr(choosing, "kmeans_centres", centres)
+    rest = {"program": None, "group": None, "dtype": "float64", "every": some, "rng": None}
+
+    def points(goal: float, most: int, least: int, centres_open: float) -> list[float]:
+        made.clear()
+        seen: Any = SimpleNamespace(some=some, left_open=lambda z: centres_open if z.points[0, 0] < 0 else 0.5, **rest)
+        return choosing._Seen.points(seen, most, goal, least).points[:, 0].tolist()
+
+    assert points(0.2, 30, 1, 0.6) == [7, 3, 9, 1] and made == [4]
+    assert points(0.2, 30, 1, 0.4) == [-1] * 4
+    assert points(0.09, 3, 1, 0.6) == [7, 3, 9] and made == [3]
+    assert points(0.2, 30, 5, 0.6) == [7, 3, 9, 1, 5]
+    assert points(0.2, 30, 20, 0.6) == [-1] * 20 and made == [20]  # five determine all: too few for what is lost
+    assert points(0.2, 30, 8, 0.6) == [7, 3, 9, 1, 5] and points(0.2, 30, 9, 0.6) == [-1] * 9
