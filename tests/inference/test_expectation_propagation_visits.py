@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,7 +15,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.expectation_propagation import engine, sites as ep_sites, visits, visits as sums
+from gpdsl.inference.expectation_propagation import engine, objective, sites as ep_sites, visits, visits as sums
 from gpdsl.inference.expectation_propagation.sites import Swept, evidence, fixed_point
 from gpdsl.inference.natural.profiled import outer_point, setting_of
 from gpdsl.inference.natural.sites import Sites
@@ -229,3 +231,72 @@ def test_cavities_of_one_group_at_other_hyperparameters_are_those_of_dense_algeb
             np.testing.assert_allclose(np.sqrt(new_scale[j]) * means[j, n], there @ middle, rtol=1e-6)
             np.testing.assert_allclose(new_scale[j] * variances[j, n], there @ cavity @ there + left, rtol=1e-6)
     np.testing.assert_allclose(cross, total + 0.5 * latents * 4 * np.log(2 * np.pi), rtol=1e-6)
+
+
+@dataclass(frozen=True)
+class At:
+    """A state, by its number; `sites` alone go on from a chunk that has failed."""
+
+    number: int
+    sites: int
+    fresh: bool = False
+
+
+class Chunks:
+    """A search whose chunks of ten steps have these values."""
+
+    def __init__(self, *chunks: list[float], steps: int = 40) -> None:
+        self.problem = SimpleNamespace(
+            choice=SimpleNamespace(steps=steps), monitor=SimpleNamespace(report=self.report), epoch=5
+        )
+        self.at, self.pace, self.size, self.every, self.before = At(0, 0), 0.8, 10, 20, 100
+        self.trace, self.paces, self.reports, self.renewed = list[float](), list[float](), list[Any](), list[At]()
+        self.chunks = enumerate(chunks, 1)
+
+    def report(self, *said: Any) -> None:
+        self.reports.append(said)
+
+    def compiled(self, done: int) -> tuple[At, list[float]]:
+        self.paces.append(self.pace)
+        number, values = next(self.chunks)
+        return At(number, number), values
+
+    def refreshed(self) -> At:
+        self.renewed.append(self.at)
+        return replace(self.at, fresh=True)
+
+    def _arguments(self, done: int) -> tuple[int]:
+        return (done,)
+
+    def run(self) -> str:
+        return objective.EpMinibatch._all_steps(self)  # type: ignore[arg-type]
+
+
+FINE, BAD, PARTLY = [1.0] * 10, [np.nan] * 10, [np.nan, 3.0] + [1.0] * 8
+
+
+def test_chunks_without_an_evidence_are_taken_again_at_half_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From their sites; those with one here and there are gone on from, and sums are added up after every pass."""
+    monkeypatch.setattr(objective, "settled", lambda *_: False)
+    found = Chunks(FINE, BAD, PARTLY, FINE, FINE)
+    assert found.run() == objective.ALL_DONE
+    assert found.paces == [0.8, 0.8, 0.4, 0.4, 0.4]
+    assert found.renewed == [At(1, 2), At(4, 4)]
+    assert found.reports == [(110, 1.0), (120, 11 / 9), (130, 1.0), (140, 1.0)]
+    assert found.trace == FINE + PARTLY[1:] + FINE + FINE
+
+
+@pytest.mark.parametrize("last", [BAD, [1.0] * 9 + [np.nan], [np.nan] * 6 + [1.0] * 4])
+def test_what_has_no_evidence_however_slowly_is_lost(last: list[float]) -> None:
+    found = Chunks(*[last] * 7)
+    assert found.run() == objective.LOST
+    assert found.paces == [0.8 * 0.5**n for n in range(7)] and len(found.renewed) == 6 and not found.reports
+
+
+def test_a_search_ends_in_its_cooler_half_where_it_has_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objective, "settled", lambda trace, epoch: epoch == 5)
+    found = Chunks(FINE, FINE, FINE, FINE)
+    assert found.run().startswith("converged") and len(found.paces) == 3
+    assert found.reports[-1][0] == 130
+    past = Chunks(FINE, FINE, FINE, steps=25)
+    assert past.run().startswith("converged") and past.reports[-1][0] == 120
