@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import gpdsl
 from gpdsl import GpdslError
 from gpdsl.errors import Damaged
 from gpdsl.results.averaged import Averaged
+from gpdsl.results.levels import levels_of
 from gpdsl.results.persistence import header_of
 from gpdsl.results.verification import check_sizes
 from tests.inference.problems import unlearnt
@@ -451,3 +453,16 @@ def test_spellings_of_truths_stand_in_any_order() -> None:
     fit = gpdsl.compile(text).fit({"side": side, "y": X})
     assert fit.program.levels["s"] == ("yes", "no")
     np.testing.assert_array_equal(fit.predict({"side": side}).probability("side == true"), SIDE)
+
+
+def test_levels_without_words_are_their_numbers() -> None:
+    kinds = {"side": ("binary", None), "k": ("label", SimpleNamespace(name="c")), "y": ("real", None)}
+    outputs = {name: SimpleNamespace(kind=kind, label=label) for name, (kind, label) in kinds.items()}
+    program: Any = SimpleNamespace(
+        declarations=SimpleNamespace(outputs=outputs), levels={}, translator=SimpleNamespace(size=lambda label: 3)
+    )
+    assert levels_of(program, "k") == (1, 2, 3) and levels_of(program, "side") == (0, 1)
+    program.levels = {"c": ("a", "b", "c"), "side": ("left", "right")}
+    assert levels_of(program, "k") == ("a", "b", "c") and levels_of(program, "side") == ("left", "right")
+    with pytest.raises(GpdslError, match="`y` is not a label output, and has no levels"):
+        levels_of(program, "y")

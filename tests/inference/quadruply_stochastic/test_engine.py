@@ -16,10 +16,11 @@ import gpdsl
 import gpdsl.inference.problem
 from gpdsl.inference.driver import drive
 from gpdsl.inference.problem import Result
+from gpdsl.inference.quadruply_stochastic import posterior
 from gpdsl.inference.quadruply_stochastic.basis import Basis
 from gpdsl.inference.quadruply_stochastic.engine import QsgpSearch, _start
 from gpdsl.inference.quadruply_stochastic.posterior import augmentation
-from gpdsl.inference.quadruply_stochastic.weights import fourier_features
+from gpdsl.inference.quadruply_stochastic.weights import Weights, fourier_features
 from gpdsl.inference.watch import watching
 from gpdsl.program.cache import jit
 from tests.inference.quadruply_stochastic.conftest import CLASSES, REGRESSION, Case, make_problem
@@ -270,3 +271,58 @@ def test_a_kernel_without_random_features_is_refused(rng: np.random.Generator, b
 def test_a_model_can_ask_for_it() -> None:
     model = gpdsl.compile(REGRESSION + "infer qsgp: features = 200, chevron = 2, feature_sums = sampled\n")
     assert model.declarations.infer.options["features"] == 200
+
+
+@pytest.mark.parametrize("columns", [0, 2, 5])
+@pytest.mark.parametrize("kind", ["fourier", "inducing"])
+def test_drawn_functions_are_sums_over_drawn_weights_and_what_inducing_points_leave_open(
+    kind: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Phi w; of points w's own function of each row beside it, or draws of the prior bent through those at the points.
+
+    The prior is a function that is known, and so are all normals.
+    """
+    rng, m, draws, jitter = np.random.default_rng(0), 5, 3, 0.01
+    centres, x = rng.normal(size=(m, 1)), rng.normal(size=(4, 1))
+    kernel = lambda a, b: np.exp(-0.5 * (a - b.T) ** 2)  # noqa: E731
+    vectors, curvature, precision = rng.normal(size=(1 + columns, m)), rng.gamma(2.0, size=m), np.full(m, 1.3)
+    normals = [rng.normal(size=size) for size in ((columns, draws), (m, draws), (m, draws))]
+    given = iter(normals)
+    features = SimpleNamespace(
+        precision=lambda learnt, every: jnp.asarray(precision[np.asarray(every)]),
+        consecutive=lambda learnt, at, index: jnp.take(jnp.asarray(kernel(x, centres)), index, axis=1),
+        cross_precision=lambda *_: jnp.asarray(kernel(centres, centres)),
+        latent=SimpleNamespace(covariance=lambda learnt, point: jnp.ones((1, 1))),
+    )
+    held: Any = SimpleNamespace(
+        read=lambda *_: (features, {}),
+        q=Weights(jnp.asarray(vectors), jnp.asarray(curvature)),
+        features=m,
+        basis=SimpleNamespace(kind=kind, centres=centres),
+        jitter=jitter,
+        stiffness=1.0,
+    )
+    prior = lambda *given: jnp.sin(3.0 * given[-1]) * jnp.arange(1.0, 1.0 + draws)  # noqa: E731
+    added = np.array([0.1, 0.4, 0.2, 0.3])
+    for name, stands in {
+        "refuse_unsuited": lambda _: None,
+        "random_waves": lambda *_: (jnp.zeros(()),),
+        "_prior_at": prior,
+        "inputs_of": lambda *_: jnp.asarray(x),
+        "augmentation": lambda *_: jnp.asarray(added),
+    }.items():
+        monkeypatch.setattr(posterior, name, stands)
+    with jax.enable_x64(True):
+        source = SimpleNamespace(standard_normal=lambda size: next(given))
+        drawn = posterior._weighted(held, None, {}, draws, source, 0)  # type: ignore[arg-type]
+        found = posterior._weighted_at(held, None, None, {}, drawn)  # type: ignore[arg-type]
+    alone = np.where(np.arange(m) < columns, 0.0, 1 / np.sqrt(precision + curvature))
+    weights = vectors[:1].T + vectors[1:].T @ normals[0] + alone[:, None] * normals[1]
+    expected = kernel(x, centres) @ weights
+    if kind == "inducing" and columns < m:
+        expected = expected + prior(x) * np.sqrt(added)[:, None]
+    elif kind == "inducing":
+        there = prior(centres) + np.sqrt(jitter * 1.3) * normals[2]
+        bend = np.linalg.solve(kernel(centres, centres) + jitter * np.eye(m), there)
+        expected = expected + prior(x) - kernel(x, centres) @ bend
+    np.testing.assert_allclose(found[..., 0].T, expected, rtol=1e-6, atol=1e-9)
