@@ -394,7 +394,7 @@ def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     unused = {getattr(each, "name", "") for each in unused_names(fit.program.declarations)}
     unread = " and ".join(f"`{name}`" for name in fit.program.declarations.inputs if name in unused)
     for i, each in enumerate(others):
-        if unread and each.doubtful and each.said.startswith(("neighbours", "values spread")):
+        if unread and each.doubtful and each.said.startswith(("neighbours", "values spread", "values lie")):
             remedy = f"the model reads no {unread}: let a latent see it, or a mean that grows with it; or {each.remedy}"
             others[i] = replace(each, remedy=remedy)
     return (*first, *others)

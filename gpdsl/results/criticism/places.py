@@ -54,6 +54,9 @@ NEIGHBOURS_ALIKE = 0.3
 PARTS, PART = 8, 12
 """Into how many parts rows fall in the order of an input, and how many values a part has at least."""
 
+SHIFT = 0.5
+"""Standard deviations between the means of two of these parts, from which on it matters."""
+
 UNEVEN = 1.5
 """How many times wider values spread in one of these parts than in another, from which on it matters."""
 
@@ -91,7 +94,9 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
             np.mean(np.broadcast_to(cdf(own[0], y, reached), (DRAWS, *y.shape)), axis=0) for reached in (False, True)
         )
         line = line_of(seen.data, y.size)
-        together = alike(f"values of {name}", in_deviations(np.ravel(0.5 * (low + high))), line)
+        middle = in_deviations(np.ravel(0.5 * (low + high)))
+        together = alike(f"values of {name}", middle, line)
+        together = together or shifted(f"values of {name}", middle, {} if line is None else line.columns)
         places = np.ravel(randomised(low, high, known, 0))
         narrow = of_both(name, places, np.zeros(places.shape, bool), spread and f"{spread}, or ")
         yield together or replace(narrow, name=f"values of {name}")
@@ -129,7 +134,9 @@ def of_both(
     """
     title, deviations = f"calibration of {name}", in_deviations(places)
     columns = line.columns if line is not None and np.mean(weighed) > MOSTLY else {}
-    together = alike(title, deviations, line) or uneven(title, deviations, columns)
+    together = (
+        alike(title, deviations, line) or shifted(title, deviations, columns) or uneven(title, deviations, columns)
+    )
     if together is not None:
         return together
     open_share, inside = float(np.mean(~weighed)), float(np.mean(np.abs(places - 0.5) < 0.45))
@@ -245,6 +252,29 @@ def _correlation(
     return float(np.corrcoef(places[one], places[other])[0, 1]) if len(one) else 0.0
 
 
+def shifted(
+    title: str, places: Float[np.ndarray, " values"], columns: Mapping[str, Float[np.ndarray, " values"]]
+) -> Finding | None:
+    """Whether values lie higher in one part of the rows than in another, in the order of an input, read or not.
+
+    Of a right model what a part has in common is known from its other rows, and tests are as in `uneven`.
+    """
+    found = []
+    for name, column in columns.items():
+        parts, few = _parts(column)
+        if len(parts) > 1 and np.ptp(places) > 0:
+            trend = scipy.stats.spearmanr(places, column).pvalue
+            p = 2 * len(columns) * float(min(scipy.stats.kruskal(*(places[each] for each in parts)).pvalue, trend))
+            if p < CHANCE and (apart := float(np.ptp([np.mean(places[each]) for each in parts]))) > SHIFT:
+                found.append((p, name, apart, few))
+    if not found:
+        return None
+    p, name, apart, few = min(found)
+    where = f"at one value of `{name}` than at another" if few else f"in one part of `{name}` than in another"
+    said = f"values lie {apart:.2g} of their standard deviations higher {where}, beside what is said of them, p {p:.2g}"
+    return Finding(title, p, True, said, f"take a kernel that bends more along `{name}`, or a mean that does")
+
+
 def uneven(
     title: str,
     places: Float[np.ndarray, " values"],
@@ -299,7 +329,8 @@ def calibrated(
     What to do begins with `first`; `short` is that of `alike`.
     """
     columns = {} if line is None else line.columns
-    together = alike("calibration", places, line, short) or uneven("calibration", places, columns, normal=True)
+    together = alike("calibration", places, line, short) or shifted("calibration", places, columns)
+    together = together or uneven("calibration", places, columns, normal=True)
     if together is not None:
         return together
     ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]

@@ -16,7 +16,7 @@ from gpdsl.program.cache import precision
 from gpdsl.results.criticism import seen, structure
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
-from gpdsl.results.criticism.places import Line, alike
+from gpdsl.results.criticism.places import Line, alike, shifted
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import _reaches, reach, rows_and_levels, symmetry
 from tests.inference.problems import unlearnt
@@ -278,6 +278,18 @@ def test_what_neighbours_share_is_looked_for_on_the_other_side_of_the_length_sca
     remedies = [getattr(alike("calibration", places, line, short), "remedy", "") for short in (False, True)]
     assert ["shorter length-scale" in each for each in remedies] == [True, False]
     assert "from a longer one by init" in remedies[1]
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_what_differs_with_an_input_is_told(few: bool) -> None:
+    """As the groups of a label that the model does not read, whose rows are not neighbours in any other input."""
+    rng = np.random.default_rng(0)
+    noise, column, beside = rng.standard_normal(80), rng.uniform(0, 4, 80), rng.standard_normal(80)
+    column = np.floor(column) if few else column
+    assert shifted("calibration", noise, {"g": column, "x": beside}) is None
+    found = shifted("calibration", noise + np.where(column > 1.5, 1.0, -1.0), {"g": column, "x": beside})
+    assert found is not None and found.said.startswith("values lie")
+    assert f"higher {'at one value' if few else 'in one part'} of `g` than" in found.said
 
 
 def test_what_changes_along_the_rows_and_with_no_input_is_told() -> None:
