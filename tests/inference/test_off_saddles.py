@@ -11,7 +11,9 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.ascent.lbfgs import maximise, maximise_off_saddles, upwards
+from gpdsl.inference.natural import site_starts
 from gpdsl.program.cache import precision
+from gpdsl.program.joint import Marginals
 
 
 def test_the_direction_that_bends_upwards_is_found(rng: np.random.Generator) -> None:
@@ -81,3 +83,14 @@ def test_a_search_with_short_first_steps_stays_at_the_maximum_it_begins_beside()
         found = maximise(objective, start, steps=100, tolerance=1e-9, report=lambda *_: None, size=1.0, units=units)
         ends.append(float(found.point["period"]))
     assert abs(ends[0]) > 0.05 and abs(ends[1]) < 1e-3
+
+
+def test_columns_are_without_slope_where_no_row_has_one_beside_that_in_its_variance() -> None:
+    """In units of standard deviations; of columns without either nothing is known."""
+    flat = site_starts.FLAT
+    variance = np.array([[4.0, 1.0, 1.0], [1.0, 9.0, 1.0]])
+    slopes, bends = np.array([[0.0, 0.5, 0.0], [0.9, 0.0, 0.0]]), np.array([[0.2, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    q = Marginals(jnp.zeros((1, 2, 3)), jnp.asarray(variance)[None])
+    for factor, expected in ((0.9, [True, True, False]), (1.1, [True, False, False]), (1.2, [False, False, False])):
+        slope = Marginals(jnp.asarray(factor * flat * slopes)[None], jnp.asarray(bends)[None])
+        assert site_starts._slopeless(q, slope).tolist() == expected

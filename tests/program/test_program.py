@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from gpdsl.inference.opaque.surrogate import passed_parameters
 from gpdsl.inference.problem import as_arrays
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program, make_rows, take_rows
-from gpdsl.program.rows import Rows, Scope, observed_mask
+from gpdsl.program.rows import RowEvaluator, Rows, Scope, observed_mask
 from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Ref
 
@@ -177,3 +179,21 @@ def test_an_opaque_function_may_take_a_parameter() -> None:
     assert made.opaque
     assert passed_parameters(made) == []
     assert [use.function for use in made.uses()] == ["g"]
+
+
+def test_missing_elements_of_a_vector_are_independent_of_the_others_and_of_unit_variance() -> None:
+    """L^-1 of each row's covariance, whose entries a program computes."""
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(4, 3, 3))
+    matrix = half @ np.swapaxes(half, 1, 2)
+    known = np.array([[1.0, 1, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]])
+    covariance: Any = SimpleNamespace(output="y", entries=[[(i, j) for j in range(3)] for i in range(3)])
+    scope: Any = SimpleNamespace(rows=SimpleNamespace(observed={"y": jnp.asarray(known)}))
+    evaluator: Any = lambda entry, scope: matrix[:, entry[0], entry[1]]  # noqa: E731
+    with jax.enable_x64(True):
+        found = RowEvaluator._whitening(evaluator, covariance, scope)
+    for whitening, whole, here in zip(found, matrix, known, strict=True):
+        expected = np.eye(3)
+        expected[np.ix_(here > 0, here > 0)] = whole[np.ix_(here > 0, here > 0)]
+        np.testing.assert_allclose(whitening @ expected @ whitening.T, np.eye(3), atol=1e-6)
+        assert not np.any(np.triu(whitening, 1))

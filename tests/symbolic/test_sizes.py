@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ import gpdsl
 from gpdsl.symbolic.data_scales import Size, log_size, log_spread
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.scales import Scales
 
 LAWS: list[tuple[str, dict[str, float]]] = [
     ("PCScale", {"above": 3.0, "alpha": 0.01}),
@@ -127,3 +130,11 @@ def test_sizes_and_spreads_of_values_are_their_moments_however_large_they_are() 
     assert log_spread(given) == pytest.approx(np.log(1e3 * np.std(values)), abs=1e-12)
     assert log_spread(np.full(3, -2.0)) == pytest.approx(np.log(2.0)) and log_size(np.zeros(3)) == 0.0
     assert log_spread(np.full(3, np.nan)) == 0.0  # nothing is known: the scale stays as it is
+
+
+def test_known_parameters_have_the_sizes_of_their_elements() -> None:
+    param: Any = SimpleNamespace(name="a", constraint="positive")
+    known: Any = SimpleNamespace(known={"a": np.array([[2.0, 3.0, 5.0], [7.0, 11.0, 13.0]])}, unitless=False)
+    known._number = partial(Scales._number, known)
+    for where, value in (((1, 3), 5.0), ((2, 1), 7.0), ((2, 2), 11.0)):
+        assert Scales._param(known, param, where).constant == pytest.approx(np.log(value))
