@@ -114,3 +114,24 @@ def test_a_weak_cycle_and_twice_its_period_beside_a_grid() -> None:
         assert fit.settings.sd(name) == pytest.approx(sd, rel=0.1)
     assert "2 maxima (0.6" in str(fit.summary())
     assert any("around other maxima" in note for note in fit.notes)
+
+
+@pytest.mark.parametrize(("moved", "told"), [(0.0, True), (3.0, False)])
+def test_the_regular_set_is_taken_alone_where_the_others_find_nothing_beside_it(moved: float, told: bool) -> None:
+    """By its weights, of values over its own density; not where the moments of all are others."""
+    rng, count = np.random.default_rng(0), 400
+    points = rng.standard_normal((count + 100, 1))
+    density = -0.5 * points[:, 0] ** 2
+    first = -0.5 * (points[:, 0] / 1.05) ** 2
+    points[count:] += moved
+    several: Any = SimpleNamespace(
+        values=density + 1.7, points=points, own=points[:, None], sources=[("first", count)], _log_density=None
+    )
+    several._log_density = lambda source, at: first[: len(at)]
+    weights = np.full(count + 100, 1.0 / (count + 100))
+    found = modes.Drawn.alone(several, count, weights)
+    assert (found is not None) == told
+    if found is not None:
+        expected = np.exp(density - first)[:count]
+        assert found[0].sum() == pytest.approx(1.0) and not np.any(found[0][count:])
+        np.testing.assert_allclose(found[0][:count], expected / expected.sum(), rtol=0.05)
