@@ -16,6 +16,7 @@ from gpdsl.inference.expectation_propagation.visits import group_of
 from gpdsl.inference.inducing.start import pivoted, spanning_rows
 from gpdsl.inference.mcmc.engine import of_search
 from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.plan import planning
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.plan.planning import cost, quantity
 from gpdsl.inference.posteriors.features import Covariances, factorise, sparse_features
@@ -161,6 +162,42 @@ def test_what_an_evaluation_costs_is_counted() -> None:
     text = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)\n"
     told = gpdsl.compile(text).explain({"x": np.arange(20.0), "y": np.arange(20.0)})
     assert f"{quantity(20**3, 'flop')}, {quantity(4 * 8 * 20**2, 'B')} of working memory in float64" in told
+
+
+@pytest.mark.parametrize(
+    ("posterior", "optimizer", "dense"),
+    [("full", "natural", False), ("diagonal", "lbfgs", True), ("coupled", "natural", True)],
+)
+def test_what_inducing_points_cost_is_counted(
+    posterior: str, optimizer: str, dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two kernels of three latents read in two ways, at five points of four columns; ten rows, of which seven are
+    held, and two components."""
+    group = SimpleNamespace(per_row=False, factors=2, size=3, readings=SimpleNamespace(all=(1, 2)))
+    program: Any = SimpleNamespace(
+        groups=[group, SimpleNamespace(per_row=True)],
+        translator=None,
+        latents=6,
+        observations=[SimpleNamespace(terms=[None, None])],
+    )
+    plan: Any = SimpleNamespace(
+        choice=SimpleNamespace(sets=(), optimizer=optimizer, posterior=posterior),
+        layout=SimpleNamespace(dense=dense, family=SimpleNamespace(components=2)),
+        inducing=[np.zeros(5), np.zeros(1)],
+    )
+    monkeypatch.setattr(planning, "held_at_once", lambda *_: 7)
+    monkeypatch.setattr(planning, "columns_of", lambda *_: 4)
+    monkeypatch.setattr(planning, "_evaluations", lambda *_: 3)
+    monkeypatch.setattr(planning, "joint_size", lambda *_: 15)
+    full = optimizer == "natural"
+    kernels = 2 * (125 / 3 + 2 * 25 * 4) + (0 if dense else 2 * (25 * 20 + 2 * 20 * 5 * 4))
+    latents = 3 * 2 * (2 * 20 * 25 + 125 / 3 if full else 2 * 20 * 5)
+    flops = kernels + latents + 20 * 2 * 10 * 6 * 6
+    held = 8 * (2 * (25 + 5 * 7 * 2) + 3 * 2 * (25 if full else 5)) + 8 * 2 * 7 * 6 * 6
+    if posterior == "coupled":
+        flops += 2 * 15**3 + 2 * 10 * 15 * (15 + 36)
+        held += 8 * (3 * 15**2 + 10 * 6 * 15)
+    assert cost(program, plan, 10) == (pytest.approx(3 * flops), 3 * held)
 
 
 @pytest.mark.parametrize(("budget", "share"), [(8, 2), (9, 3), (None, None)])
