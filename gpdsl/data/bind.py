@@ -98,7 +98,7 @@ def _needs_levels(declarations: m.Declarations, label: str) -> str:
 def _remedy(declarations: m.Declarations, needs: str, index: str, label: str) -> str:
     """How new levels get values of a quantity."""
     param = declarations.params.get(needs)
-    if param is None:
+    if param is None or param.constraint not in {"real", "positive", "unit"}:
         return f"fit again with this level, or leave its rows out: nothing says what `{needs}` is there"
     bounded = param.lower is not None or param.upper is not None
     inferred, normal = "new levels follow priors that are inferred", "real ~ Normal(mu, tau)"

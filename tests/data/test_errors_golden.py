@@ -65,7 +65,7 @@ BINARIES = models.compile_text(
 def sites(declared: str) -> Declarations:
     return models.compile_text(
         "model m\nindex s in 1..S\ninput site : label[s]\noutput y : real\n"
-        f"param a[s] : {declared}\ny ~ Normal(a[site], 0.1)\n"
+        f"param a[s] : {declared}\ny ~ Normal({'a[site, 1]' if declared.endswith(']') else 'a[site]'}, 0.1)\n"
     )
 
 
@@ -137,6 +137,7 @@ EXAMPLES: dict[str, Example] = {
             "unit": "unit ~ Beta(2, 2)",
             "positive": "positive",
             "bounded": "real(lower = 0) ~ Normal(0, 1)",
+            "ordered": "ordered[2]",
         }.items()
     },
     "missing_level": Example(SITES, {"site": ["b", None, "a"], "y": np.zeros(3)}),
