@@ -190,7 +190,8 @@ def kinks(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> tuple[sp.Expr, .
             inner = [e for e in each.atoms(choose) if not e.free_symbols.isdisjoint(latents)]
             if inner:
                 outermost = max(inner, key=lambda e: e.count_ops())
-                pending += [each.xreplace({outermost: branch}) for branch in outermost.args[1:]]
+                branches = [each.xreplace({outermost: branch}) for branch in outermost.args[1:]]
+                pending += [own for own in branches if not own.free_symbols.isdisjoint(latents)]  # others are decided
                 continue
             simple = half_space(each, latents, budget)
             if simple == each:

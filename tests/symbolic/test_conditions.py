@@ -12,9 +12,9 @@ from gpdsl.language import compile_text
 from gpdsl.program.program import make_program
 from gpdsl.symbolic.closed import expectation
 from gpdsl.symbolic.conditions import choose, less, opposite
-from gpdsl.symbolic.functions import floor
+from gpdsl.symbolic.functions import floor, maximum, minimum
 from gpdsl.symbolic.gaussian import moments_of
-from gpdsl.symbolic.kinks import half_space, jumps
+from gpdsl.symbolic.kinks import half_space, jumps, kinks
 from gpdsl.symbolic.numeric import Budget, evaluate
 from gpdsl.symbolic.terms import observation_terms
 from gpdsl.symbolic.translate import Translator
@@ -132,3 +132,9 @@ def test_half_spaces_are_those_of_the_comparison(comparison: sp.Expr) -> None:
     rng = np.random.default_rng(0)
     values = {symbol: rng.normal(size=200) for symbol in (X, T, F, G)}
     np.testing.assert_array_equal(evaluate(found, values), evaluate(comparison, values))
+
+
+def test_a_comparison_that_a_branch_decides_is_no_kink() -> None:
+    """The outer corner of min(max(f, 1), 1) is at no latent where the inner one has taken 1."""
+    assert kinks(minimum(maximum(F, 1), 1) * G, (F, G)) == (F - 1,)
+    assert kinks(choose(less(choose(less(F, 0), 2, G), 1), F, G), (F, G)) in {(F, G - 1), (G - 1, F)}
