@@ -249,7 +249,8 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None, s
 def _correlation(
     places: Float[np.ndarray, " values"], one: Int[np.ndarray, " n"], other: Int[np.ndarray, " n"]
 ) -> float:
-    return float(np.corrcoef(places[one], places[other])[0, 1]) if len(one) else 0.0
+    some = len(one) and np.ptp(places) > 1e-6  # values all alike differ by rounding errors, which are smooth
+    return float(np.corrcoef(places[one], places[other])[0, 1]) if some else 0.0
 
 
 def shifted(

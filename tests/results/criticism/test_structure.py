@@ -300,6 +300,8 @@ def test_what_changes_along_the_rows_and_with_no_input_is_told() -> None:
     found = [alike("calibration", noise + drift, line) for drift in (0.0, np.linspace(-2, 2, 80))]
     assert found[0] is None and found[1] is not None
     assert found[1].said.startswith("rows that follow each other miss alike") and "read it as one" in found[1].remedy
+    rounding = np.linspace(0, 1e-14, 80)
+    assert alike("calibration", 0.3 + rounding, line) is None, "values all alike have neither"
 
 
 @pytest.mark.parametrize("start", ["= 40", pytest.param("", marks=pytest.mark.slow)])
