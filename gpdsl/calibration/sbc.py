@@ -150,6 +150,8 @@ def sbc(
     for name, value in (("runs", runs), ("workers", workers), ("points", points)):
         if Whole(1).read(value) is None:
             raise GpdslError(f"{name}: expected a whole number from 1, got {quoted(repr(value))}")
+    if Whole(1).read(rows := options.get("rows")) is not None:
+        raise GpdslError(f"sbc: how many rows there are is `data`: sbc(model, {rows}, runs={runs})")
     study = _study(model, data, points, sizes, columns, dict(options))
     if workers > 1:
         _refuse_unknown(model.declarations)

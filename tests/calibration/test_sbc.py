@@ -155,6 +155,8 @@ def test_what_is_learnt_needs_a_prior(normal: Model) -> None:
         gpdsl.sbc(normal, X, fixed=["s2"])
     with pytest.raises(GpdslError, match="runs: expected a whole number from 1, got 0"):
         gpdsl.sbc(normal, X, fixed=HELD, runs=0)
+    with pytest.raises(GpdslError, match=r"sbc: how many rows there are is `data`: sbc\(model, 12, runs=3\)"):
+        gpdsl.sbc(normal, rows=12, runs=3)
     with pytest.raises(GpdslError, match="expected a model, such as of gpdsl.load, got str"):
         gpdsl.sbc("normal.gpm")  # type: ignore[arg-type]
     opaque = gpdsl.compile(
