@@ -14,10 +14,10 @@ from tests.campaign import data_files
 from tests.campaign.__main__ import FAILURES, KINDS
 from tests.campaign.outcomes import Hung, Outcomes
 
-SCALES = {"edited_fits": 0.001, "texts": 0.0004, "data_files": 0.06, "servers": 0.05}
+SCALES = {"edited_fits": 0.001, "texts": 0.0004, "data_files": 0.06, "servers": 0.05, "fitted_models": 0.02}
 
 
-LONG = {"interrupted_fits"}
+LONG = {"interrupted_fits", "fitted_models"}
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] if k in LONG else []) for k in KINDS])

@@ -15,7 +15,7 @@ import sys
 import time
 import warnings
 
-KINDS = ("texts", "data_files", "servers", "edited_fits", "interrupted_fits")
+KINDS = ("texts", "data_files", "servers", "edited_fits", "interrupted_fits", "fitted_models")
 FAILURES = ("raw", "hung", "executed", "lost", "wrong")
 
 
