@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import sympy as sp
 
-from gpdsl.language.model import IndexValue, reads_of
+from gpdsl.language.model import reads_of
 from gpdsl.language.writing import Writer
 from gpdsl.symbolic.conditions import choose, condition
 from gpdsl.symbolic.dependence import kernel_expressions
@@ -18,7 +19,7 @@ from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.numeric import degree_bound, evaluate
 from gpdsl.symbolic.terms import Formula, ObservationTerms, Warp
-from gpdsl.symbolic.translate import Position, Ref, Translator, axis_key
+from gpdsl.symbolic.translate import NeedsElements, Position, Ref, Translator, axis_key
 
 
 def mixing(translator: Translator, observations: Sequence[ObservationTerms]) -> tuple[str, ...]:
@@ -107,10 +108,12 @@ def exchanged(translator: Translator, observations: Sequence[ObservationTerms]) 
         if read:
             words = writer.kernel(own.kernel), writer.expression(own.mean)
             priors[name, ()] = (*words, own.arguments, own.axes, own.over, own.levels)
-        numbers = (each for e in (own.mean, *kernel_expressions(own.kernel)) for each in reads_of(e))
-        if not any(isinstance(each, IndexValue) for number in numbers for each in number.subscripts):
-            single = [tuple(p for p in at if isinstance(p, int)) for at in read if own.axes]
-            priors |= {(name, at): (name,) for at in sorted(single)[:MOST] if len(at) == len(own.axes)}
+        single = [tuple(p for p in at if isinstance(p, int)) for at in read if own.axes]
+        for at in sorted(each for each in single if len(each) == len(own.axes))[:MOST]:
+            place = {axis_key(axis): element for axis, element in zip(own.axes, at, strict=True)}
+            with contextlib.suppress(NeedsElements):
+                numbers = [translator.scalar(e, place) for e in (own.mean, *kernel_expressions(own.kernel))]
+                priors[name, at] = (name, *numbers)
     found, places = list[tuple[Element, Element]](), {refs[s]: s for s in symbols}
     for one, other in itertools.combinations(priors, 2):
         if priors[one] != priors[other]:

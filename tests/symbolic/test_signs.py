@@ -53,6 +53,7 @@ def test_signs_that_no_density_tells(case: str) -> None:
         ("RBF(1)", "Normal(f - g, 0.2)", None),
         ("RBF(1)", "Mixture([0.5, 0.5], Normal(h[1], 0.2), Normal(h[2], 0.2))", ("h[1]", "h[2]")),
         ("RBF(1)", "Mixture([0.5, 0.5], Normal(k[1], 0.2), Normal(k[2], 0.2))", None),
+        *(("RBF(1)", f"Normal({each}[1] * {each}[2], 0.2)", None) for each in "abcd"),
     ],
 )
 def test_exchanges_that_no_density_tells(second: str, law: str, expected: tuple[str, str] | None) -> None:
@@ -65,6 +66,10 @@ latent f(x) ~ GP(0, RBF(1))
 latent g(x) ~ GP(0, {second})
 latent h[q](x) ~ GP(0, RBF(1))
 latent k[q](x) ~ GP(0, s[q] * RBF(1))
+latent a[q](x) ~ GP(q, RBF(1))
+latent b[q](x) ~ GP(if q == 1 then 0 else 2, RBF(1))
+latent c[q](x) ~ GP(0, RBF(q))
+latent d[q](x) ~ GP(0, q * RBF(1))
 y ~ {law}
 """
     program = make_program(gpdsl.compile(text).declarations, {}, {}, {})
