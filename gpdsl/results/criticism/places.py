@@ -258,16 +258,10 @@ def shifted(
 ) -> Finding | None:
     """Whether values lie higher in one part of the rows than in another, in the order of an input, read or not.
 
-    Of a right model what a part has in common is known from its other rows, and tests are as in `uneven`.
+    Of a right model what a part has in common is known from its other rows.
     """
-    found = []
-    for name, column in columns.items():
-        parts, few = _parts(column)
-        if len(parts) > 1 and np.ptp(places) > 0:
-            trend = scipy.stats.spearmanr(places, column).pvalue
-            p = 2 * len(columns) * float(min(scipy.stats.kruskal(*(places[each] for each in parts)).pvalue, trend))
-            if p < CHANCE and (apart := float(np.ptp([np.mean(places[each]) for each in parts]))) > SHIFT:
-                found.append((p, name, apart, few))
+    compared = ((p, name, float(np.ptp(means)), few) for p, name, means, few in _by_part(places, columns))
+    found = [each for each in compared if each[0] < CHANCE and each[2] > SHIFT]
     if not found:
         return None
     p, name, apart, few = min(found)
@@ -284,21 +278,14 @@ def uneven(
 ) -> Finding | None:
     """Whether values spread more in one part of the rows than in another, in the order of an input.
 
-    Places are in standard deviations: of a right model their sizes have one distribution everywhere, which Kruskal and
-    Wallis' test compares by ranks, and Spearman's correlation, for what grows. Each input is two chances more. `normal`
-    tells of which noise.
+    Places are in standard deviations: of a right model their sizes have one distribution everywhere. `normal` tells of
+    which noise.
     """
-    found = []
-    for name, column in columns.items():
-        parts, few = _parts(column)
-        sizes = [np.abs(places[each]) for each in parts]
-        if len(sizes) > 1 and np.ptp(np.concatenate(sizes)) > 0:
-            trend = scipy.stats.spearmanr(np.abs(places), column).pvalue
-            p = 2 * len(columns) * float(min(scipy.stats.kruskal(*sizes).pvalue, trend))
-            spreads = [np.mean(each) for each in sizes]
-            times = float(np.max(spreads) / max(np.min(spreads), 1e-9))
-            if p < CHANCE and times > UNEVEN:
-                found.append((p, name, times, few))
+    compared = (
+        (p, name, float(np.max(spreads) / max(np.min(spreads), 1e-9)), few)
+        for p, name, spreads, few in _by_part(np.abs(places), columns)
+    )
+    found = [each for each in compared if each[0] < CHANCE and each[2] > UNEVEN]
     if not found:
         return None
     p, name, times, few = min(found)
@@ -312,6 +299,23 @@ def uneven(
         "intervals are too wide here and too narrow there: "
         + (f"let the noise change, {own}" if normal else f"take a likelihood whose spread changes with `{name}`"),
     )
+
+
+def _by_part(
+    values: Float[np.ndarray, " values"], columns: Mapping[str, Float[np.ndarray, " values"]]
+) -> Iterator[tuple[float, str, Float[np.ndarray, " parts"], bool]]:
+    """Of each column how likely values as different in its parts are by chance, its name, their means, and `few`.
+
+    Kruskal and Wallis' test compares parts by ranks, and Spearman's correlation tells what grows. Each column is two
+    chances more.
+    """
+    for name, column in columns.items():
+        parts, few = _parts(column)
+        each = [values[part] for part in parts]
+        if len(each) > 1 and np.ptp(np.concatenate(each)) > 0:
+            trend = scipy.stats.spearmanr(values, column).pvalue
+            p = 2 * len(columns) * float(min(scipy.stats.kruskal(*each).pvalue, trend))
+            yield p, name, np.array([np.mean(own) for own in each]), few
 
 
 def _parts(column: Float[np.ndarray, " values"]) -> tuple[list[Int[np.ndarray, " part"]], bool]:
