@@ -27,7 +27,7 @@ QUICK = (
 as XLA does by itself, takes a quarter more processor time, and the other cores are busy with tests of their own."""
 
 
-FORGET_AFTER, MOST_MAPPED = 8, 25_000
+FORGET_AFTER, MOST_MAPPED = 12, 25_000
 """Modules of tests after which a process forgets what it has compiled, as it would grow to eight gigabytes, and regions
 of memory beyond which it does so before: Linux allows 65,530, each program takes some, and the next one is a crash."""
 

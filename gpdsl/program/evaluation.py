@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -81,10 +83,8 @@ def prior_means(
     scope, parts = Scope(parameters, rows, latents), []
     for group in groups:
         for reading, member in itertools.product(group.readings.all, group.members):
-            total: Array | float = 0.0
-            for functional, weight in reading:
-                total = total + weight * _mean(evaluator, member, functional, scope, count)
-            parts.append(total)
+            means = [(weight, _mean(evaluator, member, each, scope, count)) for each, weight in reading]
+            parts.append(functools.reduce(operator.add, [mean if w == 1 else w * mean for w, mean in means]))
     return jnp.concatenate(parts, axis=1) if parts else jnp.zeros((count, 0))
 
 

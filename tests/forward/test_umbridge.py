@@ -190,9 +190,15 @@ def test_faults_of_the_solver_name_the_row_in_the_words_of_the_server(server: st
     with pytest.raises(ForwardModelError, match=text) as caught:
         times(model, with_first(value))
     assert f"argument 1 = [{value:g}, {value:g}]" in str(caught.value)
-    penalised = gpdsl.umbridge(server, "times", timeout=1.0, policy="penalise")
-    found = evaluate(penalised, [with_first(value), SPEED], (2,))
-    assert np.flatnonzero(found.failed).tolist() == [5]
+
+
+def test_only_the_rows_that_the_solver_fails_are_penalised(server: str) -> None:
+    penalised = gpdsl.umbridge(server, "times", timeout=1.0, policy="penalise", workers=2)
+    depth = np.array(DEPTH)
+    depth[[1, 4, 5, 8]] = np.array([[-20.0], [-7.0], [-3.0], [-1.0]])
+    found = evaluate(penalised, [depth, SPEED], (2,))
+    assert np.flatnonzero(found.failed).tolist() == [1, 4, 5, 8]
+    np.testing.assert_allclose(found.values[~found.failed], TIMES[~found.failed])
 
 
 def test_a_server_that_answers_one_call_at_a_time_is_said_to() -> None:
@@ -265,7 +271,7 @@ def odd_server(**special: bytes | float | None) -> Iterator[str]:
             pass
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()  # else half a second to end
     try:
         yield f"http://127.0.0.1:{listening.server_port}"
     finally:

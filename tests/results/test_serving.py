@@ -54,7 +54,7 @@ def fit() -> gpdsl.Fit:
 @pytest.fixture(scope="module")
 def url(fit: gpdsl.Fit) -> Iterator[str]:
     with make_server(offered(fit), port=0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 
@@ -186,7 +186,7 @@ def test_clients_that_hang_up_are_passed_over_in_silence(capfd: pytest.CaptureFi
     reset = struct.pack("ii", 1, 0)  # what is sent after this has nobody to go to
     body = '{"name": "slow", "input": [[1]]}'
     with make_server({"slow": Offered((1,), (100_000,), wait)}, port=0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", server.server_address[1])) as connection:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
@@ -203,7 +203,7 @@ def test_clients_that_hang_up_are_passed_over_in_silence(capfd: pytest.CaptureFi
 def test_a_question_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpdsl.forward.server, "QUESTION_SECONDS", 0.3)
     with make_server({}, port=0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=10) as connection:
             connection.sendall(f"POST /Info HTTP/1.1\r\n{HERE}\r\nContent-Length: 99\r\n\r\n".encode())
             for _ in range(8):

@@ -67,7 +67,7 @@ def pivots(program: Program, group: Group, points: Float[np.ndarray, "n D"], cou
     Latents with different kernels share the points; their mean covariance is what the points explain.
     """
     learnt = {name: jnp.asarray(value, dtype) for name, value in program.parameters.unconstrained().items()}
-    everywhere = jnp.asarray(points, dtype)
+    everywhere = np.asarray(points, dtype)
 
     def kernels(learnt: dict[str, Array]) -> list[tuple[Array, ...]]:
         kernel = kernel_values(program.evaluator, group, program.parameters.constrain(learnt))

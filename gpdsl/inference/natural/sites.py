@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
@@ -113,7 +114,7 @@ class Sites:
 def coupled_sites(sites: Sites) -> Sites:
     """The same sites, as one for all latents of a row together."""
     return Sites(
-        sites.linear, sites.precision[..., None] * jnp.eye(sites.precision.shape[-1], dtype=sites.linear.dtype)
+        sites.linear, sites.precision[..., None] * np.eye(sites.precision.shape[-1], dtype=sites.linear.dtype)
     )
 
 
