@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import ndtr
 
 from gpdsl.errors import GpdslError
+from gpdsl.inference.fields.plan import FieldMarginals
 from gpdsl.inference.posteriors.coupled import Block, TooManyRows
 from gpdsl.program.cache import precision
 from gpdsl.program.joint import basis_columns, with_sums
@@ -28,8 +29,9 @@ from gpdsl.results.predictive import ByFormula, Predictive
 from gpdsl.results.quantiles import monotone_of, where_reached
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.coupling import marginal
+from gpdsl.symbolic.kinks import jumps
 from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
-from gpdsl.symbolic.translate import axis_key
+from gpdsl.symbolic.translate import Translator, axis_key
 
 if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
@@ -175,6 +177,8 @@ class Together:
         """Covariances between all rows and elements of what is linear in the latents, with these slopes."""
         weights = self.beliefs.weights
         columns, rows, *axes = slopes.shape
+        if isinstance(self.beliefs.marginals, FieldMarginals):
+            return np.tensordot(slopes, slopes, axes=(0, 0))
         apart = slopes.reshape(columns, rows, math.prod(axes))
         basis = basis_columns(self.beliefs.program)
         means = np.einsum("cne,knc->kne", apart, np.asarray(self.beliefs.marginals.mean[:, :, basis], float))
@@ -255,23 +259,29 @@ def covariances(together: Together, name: str) -> Float[np.ndarray, "rows *axes 
 
 
 def slopes_of(beliefs: ex.Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
-    """Slopes of an expression in all that is read of the latents."""
-    program = beliefs.program
-    translator, basis = program.translator, basis_columns(program)
-    places = np.zeros(program.latents, int)
-    places[basis] = np.arange(len(basis))
-    numbers = np.arange(len(basis)).reshape(-1, 1, *(1,) * len(keys))
-    total = np.zeros((len(basis), beliefs.count, *(1,) * len(keys)))
+    """Slopes of an expression in all that is read of the latents; of fields in the columns of their root."""
+    program, marginals = beliefs.program, beliefs.marginals
+    _verify_linear(program.translator, expression)
+    fields = marginals.root if isinstance(marginals, FieldMarginals) else None
+    columns = np.eye(len(basis_columns(program))) if fields is None else np.asarray(fields).T
+    at = jnp.asarray(np.pad(columns, ((1, 0), (0, 0)))[:, None, None], marginals.mean.dtype)
+    at, every = with_sums(program, at) if fields is None else at, np.zeros((len(at), beliefs.count), int)
+    values = np.asarray(Draws(beliefs, at, every, np.random.default_rng()).values(expression, keys), float)
+    return values[1:] - values[0]  # of what is linear
+
+
+def _verify_linear(translator: Translator, expression: sp.Expr) -> None:
+    """Raise NotLinearError for what is not linear in the latents, or not plainly so."""
     if has_external(translator, expression):
         raise NotLinearError("it calls an opaque function")
-    for symbol in latents_in(translator, expression):
-        slope = sp.diff(expression, symbol)
-        if latents_in(translator, slope):
-            raise NotLinearError("it is not linear in the latents")
-        value = np.asarray(program.evaluator(slope, beliefs.scope(), keys), float)
-        column = np.asarray(program.evaluator.of_latent(symbol, places[None], keys))
-        total = total + np.where(numbers == column, value, 0.0)
-    return total
+    read = [symbol for symbol in expression.free_symbols if latents_in(translator, symbol)]
+    names = {translator.references[symbol].name for symbol in read}
+    kept = [each for name, each in translator.reduced.items() if name in names]
+    bent = any(latents_in(translator, sp.diff(expression, symbol)) for symbol in read)
+    if bent or jumps(expression, read) or any(each.operator not in {"sum", "mean"} for each in kept):
+        raise NotLinearError("it is not linear in the latents")
+    for each in kept:
+        _verify_linear(translator, each.body)
 
 
 def _normal(beliefs: ex.Beliefs, o: ObservationTerms) -> dict[str, sp.Expr]:

@@ -308,8 +308,12 @@ class Prediction(Scored):
     def covariance(self, name: str) -> np.ndarray:
         """Posterior covariances between rows, [rows, *axes, rows, *axes], of what is linear in the latents.
 
-        Of an output it is that of the next values, noise included. Raises GpdslError for anything else.
+        Of an output it is that of the next values, noise included. Of a field, and of what is computed from fields
+        alone, it is [*axes, *axes]. Raises GpdslError for anything else.
         """
+        if name in field_quantities(self._declarations):
+            (one,) = drawing.covariances(drawing.Together(self.beliefs.part(slice(0, 1))), name)
+            return self.standardised.covariance(name, one.take(0, axis=(one.ndim - 1) // 2))
         return self.standardised.covariance(name, drawing.covariances(self._together, name))
 
     def over_settings(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:

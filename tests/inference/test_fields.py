@@ -52,7 +52,9 @@ def called(slowness: np.ndarray, path: np.ndarray) -> np.ndarray:
 
 
 SIGNATURE = "external travel(slowness: real[g], path: real[g]) -> real\n"
-WRITTEN = STRAIGHT.replace(SIGNATURE, "").replace("travel(f, path)", "sum(g, path[g] * f[g])")
+WRITTEN = STRAIGHT.replace(SIGNATURE, "").replace(
+    "travel(f, path)", "sum(g, path[g] * f[g])\nlet rough = sum(g, exp(f[g]))"
+)
 
 
 def covariance(ell: float = 0.4) -> np.ndarray:
@@ -100,6 +102,13 @@ def test_straight_rays_are_exact(text: str, function: Any) -> None:
     np.testing.assert_allclose(np.sqrt(prediction.variance("f")), sd, rtol=2e-3)
     np.testing.assert_allclose(prediction.mean("tau"), new["path"] @ mean, atol=1e-3)
     assert abs(fit.elbo - evidence) < 0.01 + 3 * fit.elbo_se
+    np.testing.assert_allclose(prediction.covariance("f"), spread, atol=5e-3 * sd.max() ** 2)
+    if function is None:
+        added = new["path"] @ spread @ new["path"].T
+        np.testing.assert_allclose(prediction.covariance("tau"), added, atol=5e-3 * added.max())
+        np.testing.assert_allclose(prediction.covariance("t"), added + NOISE**2 * np.eye(6), atol=5e-3 * added.max())
+        with pytest.raises(gpdsl.GpdslError, match="`rough`: it is not linear in the latents"):
+            prediction.covariance("rough")
     together = np.var(fit.predict(new).sample("tau", 4000, seed=1), axis=0) if function is traced else None
     if together is not None:  # drawn jointly: the variance of a sum over dependent values
         np.testing.assert_allclose(together, np.diag(new["path"] @ spread @ new["path"].T), rtol=0.15)

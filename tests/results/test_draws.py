@@ -22,6 +22,7 @@ output y : real
 param sigma : positive = 0.2 fixed
 latent f(x) ~ GP(0.5, 1.5^2 * RBF(1))
 let rate = exp(f)
+let step = if f > 0 then 1 else 2
 y ~ Normal(f, sigma)
 """
 TWO = """model two "a trend and a slope, of which sums are observed"
@@ -173,6 +174,7 @@ def test_roots_end_where_rows_that_lie_close_together_leave_nothing_but_rounding
         (lambda p: p.draws("f", 0), "draws of `f`: expected a positive number of draws, got 0"),
         (lambda p: p.draws("g", 1), "no latent, let or output `g`"),
         (lambda p: p.covariance("rate"), r"not linear in the latents.*np.cov\(prediction.draws\('rate', 4000\).T\)"),
+        (lambda p: p.covariance("step"), "`step`: it is not linear in the latents"),
     ],
 )
 def test_questions_without_an_answer_say_what_to_ask(ask: Any, message: str) -> None:
