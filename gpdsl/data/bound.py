@@ -134,10 +134,14 @@ class Data:
         return found
 
     @cached_property
+    def observed_rows(self) -> np.ndarray:
+        """Whether anything is observed in each row [rows]."""
+        return np.any([each.reshape(self.rows, -1).any(axis=1) for each in self.observed.values()], axis=0)
+
+    @cached_property
     def telling(self) -> int:
         """Rows that have a value of an output; all where these are under a fourth, since work at the others counts."""
-        known = [each.reshape(self.rows, -1).any(axis=1) for each in self.observed.values()]
-        told = int(np.sum(np.any(known, axis=0)))
+        told = int(np.sum(self.observed_rows))
         return told if 4 * told >= self.rows else self.rows
 
     @property

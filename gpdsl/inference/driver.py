@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, described, quoted
-from gpdsl.inference.ascent.lbfgs import Remembered, looked_at, maximise
+from gpdsl.inference.ascent.lbfgs import ENDINGS, Remembered, looked_at, maximise
 from gpdsl.inference.bound import Layout, elbo
 from gpdsl.inference.integrated import Profile, Profiled
 from gpdsl.inference.plan.options import Choice, Options
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 INTERRUPTED = "interrupted"
 
 ALL_DONE = "all steps done"
+
+OUT_OF_STEPS = (ALL_DONE, ENDINGS[1])
+"""How messages of searches begin that have taken all steps they were given."""
 
 
 class Search(Protocol):

@@ -136,13 +136,12 @@ class Averaged(Prediction):
         """What each setting says, with its weight."""
         return list(zip(self.weights.tolist(), self.settings, strict=True))
 
-    def _mean_over(self, compute: Callable[[Prediction], np.ndarray]) -> np.ndarray:
-        return np.tensordot(self.weights, np.stack([compute(each) for each in self.settings]), axes=1)
+    def _means(self, name: str) -> Float[np.ndarray, "settings *shape"]:
+        return np.stack([each.mean(name) for each in self.settings])
 
     def first_rows(self, rows: slice) -> Prediction:
         """The same of some rows."""
-        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows), table=None)
-        return self._some(rows, origin)
+        return self._some(rows, None if self.origin is None else self.origin.first_rows(rows))
 
     def _some(self, rows: slice, origin: Origin | None = None) -> Averaged:
         each = [beliefs.part(rows) for beliefs in self.each]
@@ -154,12 +153,12 @@ class Averaged(Prediction):
 
         With a warning where it comes from few settings: see `FEW`.
         """
-        return self._average(name, "mean", np.stack([each.mean(name) for each in self.settings]))
+        return self._average(name, "mean", self._means(name))
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
         """Posterior (predictive) variance: within settings, and between them; with a warning as that of `mean`."""
-        means = np.stack([each.mean(name) for each in self.settings])
+        means = self._means(name)
         mean = np.tensordot(self.weights, means, axes=1)
         if name in self._declarations.outputs and self._declarations.outputs[name].label is not None:
             return mean * (1.0 - mean)
@@ -280,7 +279,7 @@ class Averaged(Prediction):
         fit = None if self.origin is None else self.origin.fit
         if fit is None or fit.settings is None or not fit.options.drawn or of not in ("mean", "variance"):
             return own
-        each = np.stack([one.mean(name) for one in self.settings])
+        each = self._means(name)
         if of == "variance":
             apart = (each - np.tensordot(self.weights, each, axes=1)) ** 2
             each = apart + np.stack([one.variance(name) for one in self.settings])
@@ -315,11 +314,12 @@ class Averaged(Prediction):
     @in_precision
     def covariance(self, name: str) -> np.ndarray:
         """Posterior covariances between rows: within settings, and between them."""
-        means = np.stack([each.mean(name) for each in self.settings])
+        means = self._means(name)
         apart = means - np.tensordot(self.weights, means, axes=1)
         flat = apart.reshape(len(apart), -1)
         among = ((flat.T * self.weights) @ flat).reshape(*apart.shape[1:], *apart.shape[1:])
-        return self._mean_over(lambda each: each.covariance(name)) + among
+        within = np.stack([each.covariance(name) for each in self.settings])
+        return np.tensordot(self.weights, within, axes=1) + among
 
     @in_precision
     def probability(self, condition: str, *, draws: int = 4096, seed: int = 0, error: bool = False) -> np.ndarray:

@@ -160,8 +160,7 @@ def _log_likelihood(
 
     with precision(fit.options.dtype):
         found = drawing.of(prediction, at_draws)
-    there = np.any([each.reshape(bound.rows, -1).any(axis=1) for each in bound.observed.values()], axis=0)
-    return np.where(there, found - fit.standardised.log_jacobian(bound.observed), np.nan)
+    return np.where(bound.observed_rows, found - fit.standardised.log_jacobian(bound.observed), np.nan)
 
 
 def dataset_of(prediction: Prediction, names: Sequence[str] | None, quantiles: Sequence[float]) -> Dataset:

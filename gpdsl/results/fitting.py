@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,16 +57,6 @@ if TYPE_CHECKING:
 
 
 Columns = Mapping[str, str]
-
-
-def _check_fixed(fixed: Sequence[str], valued: Collection[str]) -> None:
-    """Raise GpdslError where a parameter is fixed that has no value: any would be a guess about units."""
-    for name in fixed:
-        if name not in valued:
-            raise GpdslError(
-                f"fixed: parameter `{name}` has no value to be fixed at; give it one with init={{'{name}': ...}} or "
-                f"where it is declared, `param {name} : ... = ...`"
-            )
 
 
 def prepare(
@@ -121,8 +111,12 @@ def prepare(
             first = {**options.init, **known} if check is not None else {**known, **options.init}
             parameters = make_parameters(program.translator, options.fixed, first)
             valued |= set(known)
-        declared = [name for name, param in model.declarations.params.items() if param.fixed]
-        _check_fixed([*options.fixed, *declared], valued)
+        fixed = [*options.fixed, *(name for name, param in model.declarations.params.items() if param.fixed)]
+        if loose := [name for name in fixed if name not in valued]:  # any value would be a guess about units
+            raise GpdslError(
+                f"fixed: parameter `{loose[0]}` has no value to be fixed at; give it one with "
+                f"init={{'{loose[0]}': ...}} or where it is declared, `param {loose[0]} : ... = ...`"
+            )
         parameters = start_from_data(parameters, program.translator, bound, valued, options.seed)
     return replace(program, parameters=parameters), bound, options
 

@@ -52,6 +52,10 @@ class Origin(NamedTuple):
     known: Data | None = None
     table: Any = None
 
+    def first_rows(self, rows: slice) -> Origin:
+        """Of some rows."""
+        return self._replace(data=self.data.take(rows), table=None)
+
 
 @spoken
 class Prediction(Scored):
@@ -143,7 +147,7 @@ class Prediction(Scored):
 
     def first_rows(self, rows: slice) -> Prediction:
         """The same of some rows."""
-        origin = None if self.origin is None else self.origin._replace(data=self.origin.data.take(rows), table=None)
+        origin = None if self.origin is None else self.origin.first_rows(rows)
         return Prediction(self.beliefs.part(rows), self.dtype, self.standardised, origin)
 
     @property
@@ -279,16 +283,14 @@ class Prediction(Scored):
         seed = check_draws(f"sample of `{name}`", count, seed, self.beliefs.marginals.mean[0].size)
 
         def draw(part: Prediction, number: int) -> np.ndarray:
-            return part._sample(name, count, np.random.default_rng([seed, number] if number else seed))
+            rng = np.random.default_rng([seed, number] if number else seed)
+            return drawing.row_by_row(part.beliefs, count, rng).of(name)
 
         return self._in_units(name, self._by_parts(name, draw, axis=1))
 
     def _in_units(self, name: str, drawn: np.ndarray) -> np.ndarray:
         """Draws as the data have them: in their units, and levels that are numbers as these."""
         return in_levels(self.beliefs.program, name, self.standardised.back(name, drawn))
-
-    def _sample(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
-        return drawing.row_by_row(self.beliefs, count, rng).of(name)
 
     @in_precision
     def draws(self, name: str, count: int, seed: int = 0) -> np.ndarray:

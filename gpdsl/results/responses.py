@@ -9,10 +9,11 @@ Where lines between the points of a function of one number say better what they 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -130,6 +131,7 @@ def degrees(width: int, points: int) -> list[int]:
     return found
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Polynomials:
     """Of every value in N rows: coefficients, the range that a value may take, residuals without the point itself.
@@ -138,7 +140,7 @@ class Polynomials:
     between the `points` answer instead.
     """
 
-    degree: int
+    degree: int = field(metadata={"static": True})
     points: Float[np.ndarray, "N S J"]
     values: Values
     lines: Bool[np.ndarray, "N"]
@@ -151,22 +153,7 @@ class Polynomials:
 
     def part(self, index: np.ndarray) -> Polynomials:
         """Of some of the rows."""
-
-        def some(table: Values) -> dict[str, np.ndarray]:
-            return {key: value[index] for key, value in table.items()}
-
-        return Polynomials(
-            self.degree,
-            self.points[index],
-            some(self.values),
-            self.lines[index],
-            some(self.coefficients),
-            some(self.lowest),
-            some(self.highest),
-            some(self.residuals),
-            self.weights[index],
-            self.settled[index],
-        )
+        return jax.tree.map(lambda values: values[index], self)
 
     def __call__(self, u: Float[np.ndarray, "N M J"], seed: int) -> dict[str, np.ndarray]:
         """Values [N, M, D] at other points: a polynomial and one of its residuals, each as often as it weighs."""
@@ -200,33 +187,9 @@ def systematic(weights: Float[np.ndarray, "N S"], count: int, rng: np.random.Gen
 
 def regress(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:
     """The polynomials of all rows; lower degrees have zeros for what they leave out."""
-    return _joined([_regressed(u[part], {k: v[part] for k, v in values.items()}) for part in _blocks(len(u))])
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    return (slice(start, start + ROWS_AT_ONCE) for start in range(0, max(count, 1), ROWS_AT_ONCE))
-
-
-def _joined(parts: Sequence[Polynomials]) -> Polynomials:
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    def tables(name: str) -> dict[str, np.ndarray]:
-        found = [getattr(part, name) for part in parts]
-        return {key: np.concatenate([table[key] for table in found]) for key in found[0]}
-
-    return Polynomials(
-        parts[0].degree,
-        joined("points"),
-        tables("values"),
-        joined("lines"),
-        tables("coefficients"),
-        tables("lowest"),
-        tables("highest"),
-        tables("residuals"),
-        joined("weights"),
-        joined("settled"),
-    )
+    blocks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, max(len(u), 1), ROWS_AT_ONCE)]
+    found = [_regressed(u[block], {k: v[block] for k, v in values.items()}) for block in blocks]
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 
 def _regressed(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:

@@ -18,8 +18,7 @@ def nlpd(fit: Fit, data: Any) -> float:
 
     Rows without any observed output do not count.
     """
-    observed = fit.bind(data, None, outputs=True).observed.values()
-    seen = np.any([known.reshape(len(known), -1).any(axis=1) for known in observed], axis=0)
+    seen = fit.bind(data, None, outputs=True).observed_rows
     return float(-np.mean(fit.log_predictive_density(data)[seen]))
 
 

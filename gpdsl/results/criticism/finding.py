@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,8 @@ import numpy as np
 
 from gpdsl.data import Data
 from gpdsl.errors import needed, plural, preformatted
-from gpdsl.inference.ascent.lbfgs import ENDINGS
 from gpdsl.inference.diagnosis import Curvature
-from gpdsl.inference.driver import ALL_DONE
+from gpdsl.inference.driver import OUT_OF_STEPS
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.integrated import Profile
 from gpdsl.language.warnings.report import unused_names
@@ -24,8 +24,25 @@ if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
 
-SKIPPED = "not looked at"
-"""The name of findings that tell what was left out, and why."""
+SKIPPED, POINTS, UNFINISHED = "not looked at", "inducing points", "unfinished"
+EVIDENCE, EXCHANGED = "evidence for latents", "symmetry of parameters"
+"""Names of findings."""
+
+OF_PARAMETERS = {"parameters", "end of the search", EXCHANGED}
+"""Names of what the evidence as a function of parameters tells."""
+
+STANDING = {"note", "symmetry", UNFINISHED}
+"""Names of doubts that too few inducing points do not explain."""
+
+
+class Kind(StrEnum):
+    """What a finding is, where its name does not say that."""
+
+    PLAIN = "plain"
+    CUT = "cut"
+    """The search had too few steps, which explains that latents have little evidence yet."""
+    PATTERN = "pattern"
+    """Residuals follow an input, which the model may not read."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,7 @@ class Finding:
     doubtful: bool
     said: str
     remedy: str = ""
+    kind: Kind = Kind.PLAIN
 
     @property
     def verdict(self) -> str:
@@ -76,7 +94,13 @@ class Diagnosis:
 
     def to_frame(self) -> Any:
         """A pandas frame with a line for each. Raises GpdslError where pandas is not installed."""
-        return frame([astuple(each) for each in self.findings], [each.name for each in fields(Finding)])
+        columns = ["name", "number", "doubtful", "said", "remedy"]
+        return frame([[getattr(each, name) for name in columns] for each in self.findings], columns)
+
+
+def skipped(said: str, number: float = np.nan) -> Finding:
+    """What was not looked at, and why."""
+    return Finding(SKIPPED, number, False, said)
 
 
 NEEDLESS = ("nothing was learnt", "parameters are averaged over, with standard deviations")
@@ -86,15 +110,14 @@ NEEDLESS = ("nothing was learnt", "parameters are averaged over, with standard d
 def unmade(left: Sequence[str], failed: Sequence[str], lacking: str) -> Iterator[Finding]:
     """A line for what takes longer than the fit pays for, each look that failed, and why there is no curvature."""
     if left:
-        said = f"{', '.join(left)}, as that takes longer: fit.diagnose(data) does"
-        yield Finding(SKIPPED, np.nan, False, said)
+        yield skipped(f"{', '.join(left)}, as that takes longer: fit.diagnose(data) does")
     for each in failed:
-        yield Finding(SKIPPED, np.nan, False, f"{each}, as that failed")
+        yield skipped(f"{each}, as that failed")
     if lacking and lacking not in NEEDLESS:
-        yield Finding(SKIPPED, np.nan, False, f"parameters, end of the search, as {lacking}")
+        yield skipped(f"parameters, end of the search, as {lacking}")
 
 
-def frame(lines: list[tuple], columns: list[str]) -> Any:
+def frame(lines: list, columns: list[str]) -> Any:
     """A pandas frame. Raises GpdslError where pandas is not installed."""
     return needed("pandas", "to_frame", "data").DataFrame(lines, columns=columns)
 
@@ -149,14 +172,6 @@ def allows_errors(fit: Fit, evaluations: int) -> bool:
 
 
 # What a fit is worth by itself, as it is kept: standard errors of what was learnt, and what is to be doubted.
-#
-# It is found when first asked for, so that a fit that nobody asks takes no longer.
-
-
-EXCHANGED = "symmetry of parameters"
-
-OF_PARAMETERS = {"parameters", "end of the search", EXCHANGED}
-"""Findings that the evidence as a function of parameters tells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +199,7 @@ class Inspection:
     def plain(self) -> dict[str, Any]:
         """As plain values, for a file."""
         errors = {name: [_plain(each) for each in np.ravel(value)] for name, value in self.errors.items()}
-        findings = [[_plain(each) for each in astuple(finding)] for finding in self.findings]
+        findings = [[_plain(each) for each in astuple(finding) if each is not Kind.PLAIN] for finding in self.findings]
         looks = {"left": list(self.left), "failed": list(self.failed)}
         return {"errors": errors, "lacking": self.lacking, "findings": findings, **looks}
 
@@ -197,23 +212,22 @@ class Inspection:
         }
         if any(np.any(np.isnan(each)) or np.any(each < 0) for each in errors.values()):
             raise ValueError("a standard error is below 0")
-        findings = tuple(_finding(*each) for each in said["findings"])
+        findings = tuple(
+            Finding(str(name), _number(number, np.nan), bool(doubtful), str(text), str(remedy), *map(Kind, kind))
+            for name, number, doubtful, text, remedy, *kind in said["findings"]
+        )
         looks = tuple(map(str, said["left"])), tuple(map(str, said.get("failed", ())))
         return cls(errors, str(said["lacking"]), findings, *looks)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (str, bool)):
-        return value
+        return str(value) if isinstance(value, str) else value
     return float(value) if np.isfinite(value) else None
 
 
 def _number(value: Any, lacking: float) -> float:
     return lacking if value is None else float(value)
-
-
-def _finding(name: Any, number: Any, doubtful: Any, said: Any, remedy: Any) -> Finding:
-    return Finding(str(name), _number(number, np.nan), bool(doubtful), str(said), str(remedy))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,9 +246,6 @@ class Ended:
         return self.profile()
 
 
-OFF = "diagnose = no"
-
-
 @dataclass(eq=False)
 class Inspected:
     """An inspection that is known, or made when it is first asked for; what it is made of is dropped then."""
@@ -248,7 +259,7 @@ class Inspected:
             from gpdsl.results.criticism.findings import inspect
 
             self.known, self.ended = inspect(fit, self.ended), None
-        return self.known or Inspection({}, OFF)
+        return self.known or Inspection({}, "diagnose = no")
 
 
 NEVER = Inspected()
@@ -262,14 +273,6 @@ LEFT = 0.1
 
 TOGETHER = 0.3
 """Share of the largest element of a direction from which another one is named with it."""
-
-UNFINISHED, CUT = "unfinished", "ended by `steps`"
-"""The name of findings that a search was ended, and how those begin that tell of too few steps."""
-
-POINTS = "inducing points"
-
-STANDING = {"note", "symmetry", UNFINISHED}
-"""Doubts that too few inducing points do not explain."""
 
 RISEN = 1e-3
 """Nats a row by which the bound of a search that has ended may still rise."""
@@ -303,16 +306,11 @@ def of_curvature(found: Curvature, ended: set[str], gone: Collection[str] = ()) 
         yield _open(alone, gone)
     if not flat:
         widest = float(1.0 / np.sqrt(values[0])) if len(values) else 0.0
-        yield Finding(
-            "parameters", widest, False, f"all are determined, the least of them to {widest:.0%} of what would be open"
-        )
-    yield Finding(
-        "end of the search",
-        found.left,
-        found.left > LEFT,
-        f"another step would gain {plural(found.left, 'nat', '.2g')}",
-        "go on with fit(data, start=fit), with a smaller tolerance, or more steps",
-    )
+        said = f"all are determined, the least of them to {widest:.0%} of what would be open"
+        yield Finding("parameters", widest, False, said)
+    said = f"another step would gain {plural(found.left, 'nat', '.2g')}"
+    remedy = "go on with fit(data, start=fit), with a smaller tolerance, or more steps"
+    yield Finding("end of the search", found.left, found.left > LEFT, said, remedy)
 
 
 def _moved(vector: np.ndarray) -> list[int]:
@@ -337,9 +335,9 @@ def _open(alone: dict[str, float], gone: Collection[str]) -> Finding:
 
 def _confounded(names: list[str], value: float, moved: np.ndarray) -> Finding:
     """A direction of several elements along which the evidence hardly falls."""
-    signs = {"together" if len({*np.sign(moved)}) == 1 else "against each other"}
+    how = "together" if len({*np.sign(moved)}) == 1 else "against each other"
     listed = " and ".join(f"`{name}`" for name in names)
-    said = f"{listed} are confounded: moved {signs.pop()}, they change next to nothing"
+    said = f"{listed} are confounded: moved {how}, they change next to nothing"
     return Finding("parameters", value, True, said, f"fix one of {listed}, or give them priors")
 
 
@@ -348,7 +346,7 @@ def cut_short(fit: Fit) -> Iterator[Finding]:
 
     Noise is told from the trend by second differences, whose variance is six times its own.
     """
-    if not fit.message.startswith((ALL_DONE, ENDINGS[1])) or fit.options.steps is None or fit.interrupted:
+    if not fit.message.startswith(OUT_OF_STEPS) or fit.options.steps is None or fit.interrupted:
         return
     late = fit.history[max(len(fit.history) // 2 - 1, 0) :, 1]
     half = len(late) // 2
@@ -356,9 +354,10 @@ def cut_short(fit: Fit) -> Iterator[Finding]:
     rise = float(np.mean(late[-half:]) - np.mean(late[:half])) if half else np.inf
     few = len(late) < 4  # too short to see how the rise falls off
     if rise > (LEFT if few else max(1.0, RISEN * fit.rows, 3.0 * noise)):
-        said = "before it could rest" if few else f"the bound rose by {plural(rise, 'nat', ',.0f')} near the end"
+        why = "before it could rest" if few else f"the bound rose by {plural(rise, 'nat', ',.0f')} near the end"
+        said = f"ended by `steps`: {why}, and parameters and posterior are on their way"
         remedy = "go on with model.fit(data, start=fit), or leave `steps` out"
-        yield Finding(UNFINISHED, rise, True, f"{CUT}: {said}, and parameters and posterior are on their way", remedy)
+        yield Finding(UNFINISHED, rise, True, said, remedy, Kind.CUT)
 
 
 def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
@@ -387,14 +386,14 @@ def judged(fit: Fit, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings, first that a fit is unfinished, then lost evidence; without doubts that much of either explains."""
     lost = [each for each in findings if each.name == POINTS and each.doubtful]
     first = [*(each for each in findings if each.name == UNFINISHED), *lost]
-    early = {"evidence for latents"} if first and first[0].said.startswith(CUT) else set()
-    others = [each for each in findings if each not in first and each.name not in early]
+    early = any(each.kind is Kind.CUT for each in first)
+    others = [each for each in findings if each not in first and not (early and each.name == EVIDENCE)]
     if any(Loss(each.number, fit.rows).much for each in lost):
         others = [each for each in others if not each.doubtful or each.name in STANDING]
     unused = {getattr(each, "name", "") for each in unused_names(fit.program.declarations)}
     unread = " and ".join(f"`{name}`" for name in fit.program.declarations.inputs if name in unused)
     for i, each in enumerate(others):
-        if unread and each.doubtful and each.said.startswith(("neighbours", "values spread", "values lie")):
+        if unread and each.doubtful and each.kind is Kind.PATTERN:
             remedy = f"the model reads no {unread}: let a latent see it, or a mean that grows with it; or {each.remedy}"
             others[i] = replace(each, remedy=remedy)
     return (*first, *others)

@@ -19,9 +19,9 @@ from gpdsl.program.cache import precision
 from gpdsl.results.criticism.checks import STATISTICS, checks
 from gpdsl.results.criticism.finding import (
     EVALUATIONS,
+    EVIDENCE,
     POINTS,
     PROGRAMS,
-    SKIPPED,
     SPEED,
     UNFINISHED,
     Diagnosis,
@@ -35,6 +35,7 @@ from gpdsl.results.criticism.finding import (
     frame,
     judged,
     of_curvature,
+    skipped,
     unmade,
 )
 from gpdsl.results.criticism.importance import (
@@ -43,11 +44,11 @@ from gpdsl.results.criticism.importance import (
     one_gaussian,
     price_of_draws,
     price_of_one,
-    skipped,
+    reasons,
     with_statistics,
 )
 from gpdsl.results.criticism.learnt import certainty, informed, other_places, price_of_certainty, worth
-from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound, observed_rows
+from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
 from gpdsl.results.criticism.places import (
     CHANCE,
     columns_of,
@@ -104,7 +105,7 @@ def diagnose(fit: Fit, data: Any, full: bool) -> Diagnosis:
         seen = Seen(fit, bound)
         told = _looked(fit, seen, np.inf)
         every = judged(fit, (*found.of_parameters, *told.findings))
-        return Diagnosis((*every, *skipped(fit, seen, told.silent), *unmade((), told.failed, found.lacking)))
+        return Diagnosis((*every, *reasons(fit, seen, told.silent), *unmade((), told.failed, found.lacking)))
 
 
 def parameter_frame(fit: Fit) -> Any:
@@ -133,7 +134,7 @@ def _of_fit(fit: Fit, _: Seen) -> Iterator[Finding]:
         remedy = "go on with model.fit(data, start=fit), or resume=True (--resume) where it had a checkpoint"
         yield Finding(UNFINISHED, float(len(fit.history)), True, said, remedy)
     yield from cut_short(fit)
-    yield from (Finding("note", float("nan"), True, note) for note in fit.notes)
+    yield from (Finding("note", np.nan, True, note) for note in fit.notes)
     if fit.inducing_loss is not None and not fit.choice.exact:
         yield _lost(fit, Loss(fit.inducing_loss, fit.rows))
 
@@ -169,42 +170,31 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
     """The same of some rows; and whether they lie in what is predicted of them, though they were seen."""
     some = some_rows(data.rows, THROUGH_LAYERS)
     part = data.take(some)
-    seen = observed_rows(part)
+    seen = part.observed_rows
     drawn = rows_left_out(fit, data, some[seen])
     share = float(np.mean(drawn.k > UNTRUSTED)) if len(drawn.k) else 0.0
     said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"  # also where q takes layers for independent
     if share > MANY:
-        yield Finding(
-            SKIPPED, share, False, f"rows left out, as {said}: fit.cross_validate(data) predicts them without"
-        )
+        yield skipped(f"rows left out, as {said}: fit.cross_validate(data) predicts them without", share)
     else:
         yield Finding("rows left out", share, False, said)
     worth, first = drawn.itself - drawn.without, learn_noise(fit.program)
     instead = spreading(fit.program) or (f"{first}give it a prior" if first else "give the noise a prior")
-    yield Finding(
-        "effective parameters",
-        float(np.sum(worth)),
-        float(np.mean(worth)) > 1,
-        f"a row's own value is worth {np.mean(worth):.2g} nats to what is said of it, on average",
-        f"the fit follows the noise of single rows: {instead}; or a length-scale is too short",
-    )
+    said = f"a row's own value is worth {np.mean(worth):.2g} nats to what is said of it, on average"
+    remedy = f"the fit follows the noise of single rows: {instead}; or a length-scale is too short"
+    yield Finding("effective parameters", float(np.sum(worth)), float(np.mean(worth)) > 1, said, remedy)
     if drawn.lost.any() and fit.options.importance == 1 and fit.options.beta == 1:
-        each = float(np.mean(drawn.lost))
-        yield Finding(
-            "q of row variables",
-            each,
-            each > LOST,
-            f"one Gaussian for the variables of a row loses {each:.2g} nats of the bound a row",
-            "what the outputs say of them has several peaks, or is curved: importance = 5 may make the bound tighter",
-        )
+        lost = float(np.mean(drawn.lost))
+        said = f"one Gaussian for the variables of a row loses {lost:.2g} nats of the bound a row"
+        remedy = "what the outputs say of them has several peaks, or is curved: importance = 5 may make the bound "
+        yield Finding("q of row variables", lost, lost > LOST, said, f"{remedy}tighter")
     for name in predictable_outputs(fit.program.declarations):
         known = part.observed[name][seen]
         weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (known.ndim - 1)), known.shape)
         low, high = np.where(weighed, drawn.places[name], drawn.of_all[name])
         if known.any():
-            yield of_both(
-                name, randomised(low, high, known, 0)[known], weighed[known], first, line_of(part, int(np.sum(known)))
-            )
+            places, line = randomised(low, high, known, 0)[known], line_of(part, int(np.sum(known)))
+            yield of_both(name, places, weighed[known], first, line)
 
 
 def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
@@ -212,13 +202,9 @@ def _of_rows(left: LeaveOneOut) -> Iterator[Finding]:
     weighted, seen = np.isfinite(left.k), int(np.sum(np.isfinite(left.pointwise)))
     if weighted.any():
         share = float(np.sum(left.doubtful)) / seen
-        yield Finding(
-            "rows left out",
-            share,
-            share > MANY,
-            f"Pareto's k is above 0.7 in {share:.0%} of the rows",
-            "single rows move the posterior: look at these rows, or give the noise heavier tails",
-        )
+        said = f"Pareto's k is above 0.7 in {share:.0%} of the rows"
+        remedy = "single rows move the posterior: look at these rows, or give the noise heavier tails"
+        yield Finding("rows left out", share, share > MANY, said, remedy)
 
 
 def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
@@ -233,13 +219,10 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
         inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(scipy.stats.kstest(places, "uniform").pvalue)
         words = "narrow" if inside < 0.9 else "wide, or not where the values are"
         columns = {} if left.fit.choice.exact else columns_of(left.data, len(places))  # else `calibrated` tells
-        yield uneven(title, in_deviations(places), columns, normal) or Finding(
-            title,
-            p,
-            p < CHANCE,
-            f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}",
-            f"predictions are too {words}: {first}take another likelihood or kernel",
-        )
+        said = f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}"
+        remedy = f"predictions are too {words}: {first}take another likelihood or kernel"
+        pattern = uneven(title, in_deviations(places), columns, normal)
+        yield pattern or Finding(title, p, p < CHANCE, said, remedy)
 
 
 def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
@@ -252,19 +235,14 @@ def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
         output = fit.program.declarations.outputs[name]
         asked = {each: of for each, of in STATISTICS.items() if each != "zeros" or output.kind == "count"}
         if output.kind != "count" and not np.ptp(part.outputs[name][part.observed[name]]):
-            said = f"min, max, variance of {name}, as its values are all the same: no noise reproduces that"
-            yield Finding(SKIPPED, np.nan, False, said)
+            yield skipped(f"min, max, variance of {name}, as its values are all the same: no noise reproduces that")
             asked = {"mean": STATISTICS["mean"]}
         for found in checks(fit, part, asked, name, 0, DRAWS):
             low, high = np.quantile(found.drawn, [0.05, 0.95])
-            odd = min(found.p, 1.0 - found.p)
-            yield Finding(
-                f"{found.statistic} of {name}",
-                found.p,
-                2 * odd < CHANCE,
-                f"{found.observed:.4g}, of data drawn anew {low:.4g} to {high:.4g}, p {found.p:.2g}",
-                "the likelihood or its noise does not suit the values",
-            )
+            odd = 2 * min(found.p, 1.0 - found.p) < CHANCE
+            said = f"{found.observed:.4g}, of data drawn anew {low:.4g} to {high:.4g}, p {found.p:.2g}"
+            remedy = "the likelihood or its noise does not suit the values"
+            yield Finding(f"{found.statistic} of {name}", found.p, odd, said, remedy)
 
 
 class Look(NamedTuple):
@@ -290,7 +268,7 @@ LOOKS: dict[str, Look] = {
     POINTS: Look(_left_open, lambda fit, _: PROGRAMS * bool(fit.program.inner)),
     "reach of latents": Look(reach),
     "rows and levels": Look(rows_and_levels),
-    "evidence for latents": Look(worth),
+    EVIDENCE: Look(worth),
     "what is known of latents": Look(informed, lambda _, seen: PROGRAMS * (seen.plain and not seen.on_host)),
     "certainty of classes": Look(certainty, price_of_certainty),
     "correlation between latents": Look(correlation),
@@ -327,7 +305,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
             lacking = str(reason)
         findings += _other_places(fit, ended)
         told = _looked(fit, seen, paid)
-        findings = [*judged(fit, [*findings, *told.findings]), *skipped(fit, seen, told.silent)]
+        findings = [*judged(fit, [*findings, *told.findings]), *reasons(fit, seen, told.silent)]
     return Inspection(errors, lacking, tuple(findings), tuple(told.left), tuple(told.failed))
 
 
@@ -338,7 +316,7 @@ def _gone(fit: Fit) -> set[str]:
     return {name for name, start in positive.items() if not start.ndim and fit.parameters[name] < NOTHING * start}
 
 
-class _Looked(NamedTuple):
+class Looked(NamedTuple):
     """What was found, and names of looks that cost too much, failed, and had nothing to say."""
 
     findings: list[Finding]
@@ -347,9 +325,9 @@ class _Looked(NamedTuple):
     silent: list[str]
 
 
-def _looked(fit: Fit, seen: Seen, paid: float) -> _Looked:
+def _looked(fit: Fit, seen: Seen, paid: float) -> Looked:
     """All that so many seconds pay for."""
-    found = _Looked([], [], [], [])
+    found = Looked([], [], [], [])
     for name, look in LOOKS.items():
         try:
             kept = kept_from(fit, seen, name)
@@ -372,8 +350,7 @@ def _other_places(fit: Fit, ended: Ended) -> list[Finding]:
     if ended.profile is None or fit.settings is not None or not allows_errors(fit, EVALUATIONS):
         return []
     try:
-        asked = fit, ended.evidence, as_arrays(dict(ended.learnt), fit.options.dtype)
-        return list(other_places(*asked))
+        return list(other_places(fit, ended.evidence, as_arrays(dict(ended.learnt), fit.options.dtype)))
     except TROUBLE:
         return []
 

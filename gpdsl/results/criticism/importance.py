@@ -33,7 +33,7 @@ from gpdsl.program.kept import shapes_of
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Scope, row_count
 from gpdsl.program.white import training
-from gpdsl.results.criticism.finding import PROGRAMS, SKIPPED, Finding
+from gpdsl.results.criticism.finding import EVIDENCE, PROGRAMS, Finding, skipped
 from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
 from gpdsl.results.criticism.seen import FEW, LARGEST, WHITE, WIDE, Seen
 from gpdsl.results.table import predictable_outputs
@@ -84,13 +84,10 @@ def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:
     others = ["coupled"] * (bool(fit.program.mixing) and fit.at_rows.independent)
     others += ["mixture_full(2)"] * (fit.options.hyperparameters != "integrated")
     nearer = f"posterior = {' or '.join(others)} would come nearer, and " if others else ""
-    yield Finding(
-        "q against the posterior",
-        k,
-        (k > UNTRUSTED and gap > MUCH) or gap > max(FEW_ROWS, EACH * data.rows),
-        f"Pareto k {k:.2f}, and the bound about {plural(gap, 'nat', '.2g')} below the log evidence",
-        f"the posterior is no such Gaussian: {nearer}posterior = corrected or engine = mcmc are exact",
-    )
+    doubtful = (k > UNTRUSTED and gap > MUCH) or gap > max(FEW_ROWS, EACH * data.rows)
+    said = f"Pareto k {k:.2f}, and the bound about {plural(gap, 'nat', '.2g')} below the log evidence"
+    remedy = f"the posterior is no such Gaussian: {nearer}posterior = corrected or engine = mcmc are exact"
+    yield Finding("q against the posterior", k, doubtful, said, remedy)
 
 
 def divergence(fit: Fit) -> float:
@@ -143,9 +140,8 @@ def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndar
     own = np.random.default_rng(1).standard_normal((len(white[0]), data.rows, program.latents))
     arguments = *given, as_arrays(own, fit.options.dtype), rows
     dense = fit.choice.dense and min(map(len, fit.inducing)) >= data.rows  # not where fewer points determine all rows
-    jitter = fit.jitter
-    make = partial(_densities, dense=dense, jitter=jitter)
-    compute = of_model(program, make, "densities of draws", dense, jitter, shapes_of(arguments))
+    make = partial(_densities, dense=dense, jitter=fit.jitter)
+    compute = of_model(program, make, "densities of draws", dense, fit.jitter, shapes_of(arguments))
     return np.asarray(compute(*arguments), float)
 
 
@@ -175,6 +171,8 @@ def with_statistics(fit: Fit) -> list[str]:
 
 Asked = Callable[["Fit", Seen], bool]
 
+OWN_STATISTIC = "no output is a number: fit.check_predictive(data, statistic) takes one of your own"
+
 REASONS: dict[str, tuple[str, Asked]] = {
     "layers": ("latents are functions of others, or of variables of rows", lambda fit, _: bool(fit.program.inner)),
     "fields": ("the model has a field", lambda fit, _: bool(fit.program.fields)),
@@ -193,10 +191,7 @@ REASONS: dict[str, tuple[str, Asked]] = {
     "few rows": (f"less than {FEW} rows tell too little", lambda _, seen: len(seen.some) < FEW),
     "arguments": ("no latent is a function of inputs alone", lambda fit, seen: not any(map(seen.reaches, seen.groups))),
     "one row": ("there is one row", lambda _, seen: seen.data.rows < 2),
-    "classes": (
-        "no output is a number: fit.check_predictive(data, statistic) takes one of your own",
-        lambda fit, _: not with_statistics(fit),
-    ),
+    "classes": (OWN_STATISTIC, lambda fit, _: not with_statistics(fit)),
     "size": ("there are too many values", lambda fit, seen: fit.at_rows.by_data and seen.values > LARGEST),
     "rows": ("there are too many rows", lambda _, seen: seen.data.rows > WIDE),
     "draws of q": ("there are too many rows and values of latents", takes_long),
@@ -228,48 +223,28 @@ def _is_approximate(fit: Fit, _: Seen) -> bool:
     return bool(fit.program.groups) and not fit.choice.exact
 
 
+PLAIN, TRACEABLE = ("layers", "fields", "row variables"), ("layers", "opaque functions")
+"""What is no model of latents at places alone, and what has no density of draws of q."""
+
 LOOKED: dict[str, tuple[Asked, Sequence[str]]] = {
     "symmetry": (_has_latents, ("fields",)),
     "reach of latents": (_has_places, ("one row", "arguments")),
-    "evidence for latents": (
-        _has_latents,
-        (
-            "layers",
-            "fields",
-            "row variables",
-            "white",
-            "opaque functions",
-            "settings",
-            "bound",
-            "few values",
-            "constant",
-        ),
-    ),
-    "what is known of latents": (
-        _has_latents,
-        ("layers", "fields", "row variables", "white", "draws", "mixture", "readings", "few rows"),
-    ),
-    "correlation between latents": (
-        _leaves_out,
-        ("layers", "fields", "white", "opaque functions", "mixture", "rows"),
-    ),
+    EVIDENCE: (_has_latents, (*PLAIN, "white", "opaque functions", "settings", "bound", "few values", "constant")),
+    "what is known of latents": (_has_latents, (*PLAIN, "white", "draws", "mixture", "readings", "few rows")),
+    "correlation between latents": (_leaves_out, ("layers", "fields", "white", "opaque functions", "mixture", "rows")),
     "effective parameters": (_has_latents, ("layers", "draws", "mixture", "white in q", "family", "size")),
     "data drawn anew": (lambda *_: True, ("opaque functions", "classes")),
-    "q against the posterior": (
-        _is_approximate,
-        ("layers", "opaque functions", "draws", "mixture", "bound", "family", "draws of q"),
-    ),
+    "q against the posterior": (_is_approximate, (*TRACEABLE, "draws", "mixture", "bound", "family", "draws of q")),
     "rows left out": (lambda *_: True, ("white", "opaque functions")),
 }
 """Of which fits each look has something to say, and what keeps it from finding that."""
 
 
-def skipped(fit: Fit, seen: Seen, silent: Sequence[str]) -> Iterator[Finding]:
+def reasons(fit: Fit, seen: Seen, silent: Sequence[str]) -> Iterator[Finding]:
     """A line for every reason of those looks that found nothing to say, where they might have."""
     of = {look: _reason(fit, seen, look) or ELSE for look in silent if look in LOOKED and LOOKED[look][0](fit, seen)}
     for why in dict.fromkeys(of.values()):
-        looks = ", ".join(look for look, each in of.items() if each == why)
-        yield Finding(SKIPPED, np.nan, False, f"{looks}, as {why}")
+        yield skipped(f"{', '.join(look for look, each in of.items() if each == why)}, as {why}")
 
 
 def kept_from(fit: Fit, seen: Seen, look: str) -> bool:
@@ -309,17 +284,12 @@ def one_gaussian(fit: Fit, seen: Seen) -> Iterator[Finding]:
     from gpdsl.results.fitting import fit_model
 
     inducing = None if fit.choice.dense else fit.options.inducing if fit.choice.own else fit.choice.inducing
-    options = Options(
-        inducing=inducing, dtype=fit.options.dtype, seed=fit.options.seed, diagnose="no", fixed=tuple(fit.parameters)
-    )
+    fixed, dtype, seed = tuple(fit.parameters), fit.options.dtype, fit.options.seed
+    options = Options(inducing=inducing, dtype=dtype, seed=seed, diagnose="no", fixed=fixed)
     single = fit_model(fit.model, seen.data, fit.columns, None, False, options, start=fit)
     gap = float(single.log_evidence_bound - fit.log_evidence_bound)
-    yield Finding(
-        "mixture against one Gaussian",
-        gap,
-        gap > WORSE,
-        f"one Gaussian across all values, at the same parameters, has a bound {abs(gap):.2g} nats "
-        + ("higher" if gap > 0 else "lower"),
-        f"fit with posterior = {single.choice.posterior}, which is nearer to the posterior"
-        + ("" if fit.choice.posterior.startswith("mixture_full") else ", or mixture_full(2), which keeps two modes"),
-    )
+    said = "one Gaussian across all values, at the same parameters, has a bound "
+    said += f"{abs(gap):.2g} nats {'higher' if gap > 0 else 'lower'}"
+    remedy = f"fit with posterior = {single.choice.posterior}, which is nearer to the posterior"
+    remedy += ", or mixture_full(2), which keeps two modes" * (not fit.choice.posterior.startswith("mixture_full"))
+    yield Finding("mixture against one Gaussian", gap, gap > WORSE, said, remedy)

@@ -23,7 +23,7 @@ from gpdsl.inference.symmetries import symmetry_of
 from gpdsl.inference.unrelated_rows import value_of_nothing
 from gpdsl.language.model import KernelCall, KernelFormula, every_kernel, reads_of
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.finding import EXCHANGED, PROGRAMS, Finding
+from gpdsl.results.criticism.finding import EVIDENCE, EXCHANGED, PROGRAMS, Finding
 from gpdsl.results.criticism.importance import divergence
 from gpdsl.results.criticism.seen import FEW, Seen
 from gpdsl.results.density import log_predictive
@@ -65,16 +65,14 @@ def worth(fit: Fit, seen: Seen) -> Iterator[Finding]:
     gain = float(fit.log_evidence_bound + np.sum(fit.standardised.log_jacobian(data.observed)) - nothing)
     words = "more" if gain >= 0 else "less"
     noted = any("explain nothing" in note or "no more than chance" in note for note in fit.notes)
-    yield Finding(
-        "evidence for latents",
-        gain,
-        gain < WEAK and not noted,
-        f"the model is worth {plural(float(rounded(abs(gain))), 'nat', ',g')} {words} than unrelated rows",
+    said = f"the model is worth {plural(float(rounded(abs(gain))), 'nat', ',g')} {words} than unrelated rows"
+    remedy = (
         f"posterior = {fit.choice.posterior} takes values of a latent apart, which costs nats: compare with full"
         if fit.choice.posterior.startswith(("diagonal", "mixture("))
         else "what the latents show may be chance: do not read their curves, compare with a model without them, or "
-        "collect more rows",
+        "collect more rows"
     )
+    yield Finding(EVIDENCE, gain, gain < WEAK and not noted, said, remedy)
 
 
 def informed(fit: Fit, seen: Seen) -> Iterator[Finding]:
@@ -88,15 +86,11 @@ def informed(fit: Fit, seen: Seen) -> Iterator[Finding]:
     silent = [each for each in known if known[each] < SILENT]
     least = min(known, key=lambda each: known[each])
     quoted = ", ".join(f"`{names[each]}`" for each in silent or [least])
-    yield Finding(
-        "what is known of latents",
-        known[least],
-        bool(silent),
-        f"the data say next to nothing of {quoted}: as its prior has it"
-        if silent
-        else f"least of {quoted}: {known[least]:.0%} of the variance of its best known direction",
-        f"leave {quoted} out, or ask whether the likelihood reads it where there are rows",
-    )
+    said = f"least of {quoted}: {known[least]:.0%} of the variance of its best known direction"
+    if silent:
+        said = f"the data say next to nothing of {quoted}: as its prior has it"
+    remedy = f"leave {quoted} out, or ask whether the likelihood reads it where there are rows"
+    yield Finding("what is known of latents", known[least], bool(silent), said, remedy)
     yield from _apart(prior, posterior, names)
 
 
@@ -142,14 +136,10 @@ def _apart(
     shares = [open_by_another(prior[a], posterior[a, b], posterior[b, b]) for a, b in pairs]
     a, b = pairs[int(np.argmax(shares))]
     share, one, other = max(shares), f"`{names[a]}`", f"`{names[b]}`"
-    yield Finding(
-        "latents told apart",
-        share,
-        share > SHARED,
-        f"{share:.0%} of the variance of {one} is open because {other} is"
-        + (": the data know what they make together, and neither alone" if share > SHARED else ""),
-        f"read a `let` of both, not {one} or {other}; or keep one of them, or give them kernels further apart",
-    )
+    said = f"{share:.0%} of the variance of {one} is open because {other} is"
+    said += ": the data know what they make together, and neither alone" * (share > SHARED)
+    remedy = f"read a `let` of both, not {one} or {other}; or keep one of them, or give them kernels further apart"
+    yield Finding("latents told apart", share, share > SHARED, said, remedy)
 
 
 def certainty(fit: Fit, seen: Seen) -> Iterator[Finding]:
@@ -164,14 +154,12 @@ def certainty(fit: Fit, seen: Seen) -> Iterator[Finding]:
         likely = float(np.sum(log_predictive(fit.beliefs(data, likelihoods=True))))
     explained = 1.0 - likely / nothing
     widest = float(np.sqrt(max(np.max(seen.scale(number)) for number in range(len(program.groups)))))
-    yield Finding(
-        "certainty of classes",
-        explained,
-        explained > CERTAIN and widest > WIDE,
-        f"{explained:.0%} of the deviance is explained, by latents with a prior standard deviation of {widest:.2g}",
+    said = f"{explained:.0%} of the deviance is explained, by latents with a prior standard deviation of {widest:.2g}"
+    remedy = (
         "the classes are apart, so that the data bound the size of the latents from below alone, and probabilities are "
-        "near 0 and 1 beyond what they can tell: give the variance of the kernel a prior",
+        "near 0 and 1 beyond what they can tell: give the variance of the kernel a prior"
     )
+    yield Finding("certainty of classes", explained, explained > CERTAIN and widest > WIDE, said, remedy)
 
 
 def price_of_certainty(fit: Fit, _: Seen) -> float:
@@ -215,13 +203,8 @@ def _alike(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:
     """Learnt parameters that no density tells apart, or whose sign none knows."""
     symmetry = symmetry_of(fit.program, profile, learnt)
     if (count := len(symmetry)) > 1:
-        yield Finding(
-            EXCHANGED,
-            float(count),
-            False,
-            f"{'; '.join(symmetry.told)} changes no density: these values are one of {count} alike, and which name has "
-            "which is by chance",
-        )
+        said = f"{'; '.join(symmetry.told)} changes no density: these values are one of {count} alike, and which name "
+        yield Finding(EXCHANGED, float(count), False, f"{said}has which is by chance")
 
 
 def _other_cycles(fit: Fit, profile: Profile, learnt: Learnt) -> Iterator[Finding]:

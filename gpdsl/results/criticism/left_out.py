@@ -23,7 +23,7 @@ from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import among_others, cavities
-from gpdsl.results.criticism.through_layers import averaged, drawn_densities, reweighted, rows_left_out
+from gpdsl.results.criticism.through_layers import Places, averaged, drawn_densities, reweighted, rows_left_out
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
@@ -111,7 +111,7 @@ class LeaveOneOut(Elpd):
     """Such fits that an interrupt has kept from being made: `error` says what their rows may be off by."""
     densities: Float[np.ndarray, "settings rows"] | None = None
     """log p(y_n | the other rows) under every setting, in the units of the fit."""
-    places: Mapping[str, Float[np.ndarray, "2 rows *axes"]] = field(default_factory=dict)
+    places: Mapping[str, Places] = field(default_factory=dict)
     """P(Y < y) and P(Y <= y) of outputs by the other rows, where these are known by weighted draws of functions."""
     trusted = UNTRUSTED
     """k above which weights are not to be trusted."""
@@ -200,8 +200,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     log_weights, k = reweighted(base, each)
     shapes = np.stack([own for _, own, _ in found])
     k = np.where(np.isfinite(k), k, np.max(np.where(np.isfinite(shapes), shapes, -np.inf), axis=0))
-    seen = observed_rows(bound)
-    offset = fit.standardised.log_jacobian(bound.observed)
+    seen, offset = bound.observed_rows, fit.standardised.log_jacobian(bound.observed)
     return LeaveOneOut(
         fit,
         bound,
@@ -218,7 +217,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
 def _through_layers(fit: Fit, bound: Data) -> LeaveOneOut:
     """By weighted draws of functions."""
     drawn = rows_left_out(fit, bound, np.arange(bound.rows))
-    seen, offset = observed_rows(bound), fit.standardised.log_jacobian(bound.observed)
+    seen, offset = bound.observed_rows, fit.standardised.log_jacobian(bound.observed)
     pointwise, itself = (np.where(seen, each - offset, np.nan) for each in (drawn.without, drawn.itself))
     k, one = np.where(seen & np.isfinite(drawn.k), drawn.k, np.nan), np.zeros((1, bound.rows))
     return LeaveOneOut(fit, bound, pointwise, itself, "leave-one-out", k, one, [], places=drawn.places)
@@ -247,7 +246,7 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
         mean, square = drawn.mean(axis=0), np.mean(drawn**2, axis=0)
     else:
         itself, mean, square = _of_settings(fit, bound)
-    itself = np.where(observed_rows(bound), itself - fit.standardised.log_jacobian(bound.observed), np.nan)
+    itself = np.where(bound.observed_rows, itself - fit.standardised.log_jacobian(bound.observed), np.nan)
     return Elpd(fit, bound, itself - (square - mean**2), itself, "WAIC")
 
 
@@ -299,11 +298,6 @@ def _settings(fit: Fit, beliefs: Beliefs) -> Iterator[tuple[Beliefs, Posterior]]
 
 def log_weights_of(fit: Fit) -> Float[np.ndarray, " settings"]:
     return np.zeros(1) if fit.settings is None else np.log(fit.settings.weights)
-
-
-def observed_rows(bound: Data) -> Bool[np.ndarray, " rows"]:
-    """Rows of which something is observed."""
-    return np.any([known.reshape(len(known), -1).any(axis=1) for known in bound.observed.values()], axis=0)
 
 
 def known_exactly(fit: Fit) -> bool:

@@ -5,7 +5,7 @@ Those that were seen lie further in than new ones: fewer inside than of new ones
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,7 @@ from gpdsl.data import Data, some_rows
 from gpdsl.inference.unrelated_rows import laws_at
 from gpdsl.program.program import Program
 from gpdsl.results.conditional import cdf
-from gpdsl.results.criticism.finding import SPEED, Finding
+from gpdsl.results.criticism.finding import SPEED, Finding, Kind
 from gpdsl.results.criticism.seen import FEW, Seen
 from gpdsl.results.scored import places_drawn, randomised
 from gpdsl.results.table import predictable_outputs
@@ -37,6 +37,8 @@ COUNTED = {
     "Binomial": "a latent of each row beside this one: add w * White() to the kernel",
 }
 """Laws of counts whose mean leaves their variance no freedom, and what has some."""
+
+HEAVIER_TAILS = "heavier tails, `StudentT(4, f, s)` in place of Normal"
 
 SHAPED = 300
 """Values of which the shape is looked at: of more, any of real data is not quite normal."""
@@ -145,14 +147,9 @@ def of_both(
     narrow = float(scipy.stats.binom.cdf(round(inside * len(places)), len(places), 0.9))
     p, words = min(narrow, apart), "narrow" if inside < 0.9 else "wide, or not where the values are"
     by = "the other rows" + ", or all where weights do not tell," * bool(open_share)
-    by = by if weighed.any() else "all rows"
-    return Finding(
-        title,
-        p,
-        2 * p < CHANCE,
-        f"90% intervals from {by} hold {inside:.0%} of its values, p {p:.2g}",
-        f"predictions are too {words}: {first}take another likelihood, or a latent more",
-    )
+    said = f"90% intervals from {by if weighed.any() else 'all rows'} hold {inside:.0%} of its values, p {p:.2g}"
+    remedy = f"predictions are too {words}: {first}take another likelihood, or a latent more"
+    return Finding(title, p, 2 * p < CHANCE, said, remedy)
 
 
 def spreading(program: Program) -> str:
@@ -224,25 +221,20 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None, s
     if line is None:
         return None
     enough, every = max(NEIGHBOURS_ALIKE, 4.0 / np.sqrt(len(places))), np.arange(len(places))
-    found = _correlation(places, line.one, line.other)
-    if found > enough:
-        return Finding(
-            title,
-            found,
-            True,
-            f"neighbours {line.name} miss alike, with correlation {found:.2f}",
+    if (found := _correlation(places, line.one, line.other)) > enough:
+        said = f"neighbours {line.name} miss alike, with correlation {found:.2f}"
+        remedy = (
             "what they have in common was lost on latents that follow single values: learn the length-scale, from a "
             "longer one by init"
             if short
             else "what they have in common was taken for noise: begin at a shorter length-scale, by init, or add a "
-            "kernel for what returns, is short, or is each group's own",
+            "kernel for what returns, is short, or is each group's own"
         )
+        return Finding(title, found, True, said, remedy, Kind.PATTERN)
     if (found := _correlation(places, every[:-1], every[1:])) > enough:
-        said = (
-            f"rows that follow each other miss alike, with correlation {found:.2f}, and neighbours in the inputs do not"
-        )
+        said = f"rows that follow each other miss alike, with correlation {found:.2f}"
         remedy = "what changes along the rows, as time or groups of rows, is in no input: read it as one"
-        return Finding(title, found, True, said, remedy)
+        return Finding(title, found, True, f"{said}, and neighbours in the inputs do not", remedy)
     return None
 
 
@@ -260,14 +252,14 @@ def shifted(
 
     Of a right model what a part has in common is known from its other rows.
     """
-    compared = ((p, name, float(np.ptp(means)), few) for p, name, means, few in _by_part(places, columns))
-    found = [each for each in compared if each[0] < CHANCE and each[2] > SHIFT]
-    if not found:
+    found = _worst(places, columns, np.ptp, SHIFT)
+    if found is None:
         return None
-    p, name, apart, few = min(found)
+    p, name, apart, few = found
     where = f"at one value of `{name}` than at another" if few else f"in one part of `{name}` than in another"
     said = f"values lie {apart:.2g} of their standard deviations higher {where}, beside what is said of them, p {p:.2g}"
-    return Finding(title, p, True, said, f"take a kernel that bends more along `{name}`, or a mean that does")
+    remedy = f"take a kernel that bends more along `{name}`, or a mean that does"
+    return Finding(title, p, True, said, remedy, Kind.PATTERN)
 
 
 def uneven(
@@ -281,41 +273,38 @@ def uneven(
     Places are in standard deviations: of a right model their sizes have one distribution everywhere. `normal` tells of
     which noise.
     """
-    compared = (
-        (p, name, float(np.max(spreads) / max(np.min(spreads), 1e-9)), few)
-        for p, name, spreads, few in _by_part(np.abs(places), columns)
-    )
-    found = [each for each in compared if each[0] < CHANCE and each[2] > UNEVEN]
-    if not found:
+    found = _worst(np.abs(places), columns, lambda spreads: np.max(spreads) / max(np.min(spreads), 1e-9), UNEVEN)
+    if found is None:
         return None
-    p, name, times, few = min(found)
+    p, name, times, few = found
     where = f"at one value of `{name}` as at another" if few else f"in one part of `{name}` as in another"
     own = f"`Normal(f, exp(g))` with a latent g of `{name}`" + f", or `sigma[{name}]` if it is a label" * few
-    return Finding(
-        title,
-        p,
-        True,
-        f"values spread {times:.2g} times as wide {where}, beside what is said of them, p {p:.2g}",
-        "intervals are too wide here and too narrow there: "
-        + (f"let the noise change, {own}" if normal else f"take a likelihood whose spread changes with `{name}`"),
-    )
+    change = f"let the noise change, {own}" if normal else f"take a likelihood whose spread changes with `{name}`"
+    said = f"values spread {times:.2g} times as wide {where}, beside what is said of them, p {p:.2g}"
+    remedy = f"intervals are too wide here and too narrow there: {change}"
+    return Finding(title, p, True, said, remedy, Kind.PATTERN)
 
 
-def _by_part(
-    values: Float[np.ndarray, " values"], columns: Mapping[str, Float[np.ndarray, " values"]]
-) -> Iterator[tuple[float, str, Float[np.ndarray, " parts"], bool]]:
-    """Of each column how likely values as different in its parts are by chance, its name, their means, and `few`.
+def _worst(
+    values: Float[np.ndarray, " values"],
+    columns: Mapping[str, Float[np.ndarray, " values"]],
+    difference: Callable[[np.ndarray], float],
+    enough: float,
+) -> tuple[float, str, float, bool] | None:
+    """How likely by chance, the column, the `difference` of the means of its parts, and `few`, where that is least.
 
-    Kruskal and Wallis' test compares parts by ranks, and Spearman's correlation tells what grows. Each column is two
-    chances more.
+    Of columns with a difference above `enough` that is no chance. Kruskal and Wallis' test compares parts by ranks, and
+    Spearman's correlation tells what grows. Each column is two chances more.
     """
+    found = []
     for name, column in columns.items():
         parts, few = _parts(column)
         each = [values[part] for part in parts]
         if len(each) > 1 and np.ptp(np.concatenate(each)) > 0:
             trend = scipy.stats.spearmanr(values, column).pvalue
             p = 2 * len(columns) * float(min(scipy.stats.kruskal(*each).pvalue, trend))
-            yield p, name, np.array([np.mean(own) for own in each]), few
+            found.append((p, name, float(difference(np.array([np.mean(own) for own in each]))), few))
+    return min((each for each in found if each[0] < CHANCE and each[2] > enough), default=None)
 
 
 def _parts(column: Float[np.ndarray, " values"]) -> tuple[list[Int[np.ndarray, " part"]], bool]:
@@ -344,17 +333,13 @@ def calibrated(
     furthest = float(np.max(np.abs(places)))
     alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
     tails = alone < CHANCE
-    return Finding(
-        "calibration",
-        min(p, shape, alone) if tails else min(p, shape),
-        min(p, shape) < CHANCE or tails,
-        f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}"
-        + f"; values are not normal about what these say, p {shape:.2g}" * (shape < CHANCE)
-        + f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails,
-        "few values lie far out: look at their rows, or take heavier tails, `StudentT(4, f, s)` in place of Normal"
-        if tails and inside >= MOSTLY
-        else _misfit(places, inside, first),
-    )
+    said = f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}"
+    said += f"; values are not normal about what these say, p {shape:.2g}" * (shape < CHANCE)
+    said += f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails
+    far_out = f"few values lie far out: look at their rows, or take {HEAVIER_TAILS}"
+    remedy = far_out if tails and inside >= MOSTLY else _misfit(places, inside, first)
+    least = min(p, shape, alone) if tails else min(p, shape)
+    return Finding("calibration", least, least < CHANCE, said, remedy)
 
 
 def _misfit(places: Float[np.ndarray, " values"], inside: float, first: str) -> str:
@@ -367,6 +352,6 @@ def _misfit(places: Float[np.ndarray, " values"], inside: float, first: str) -> 
     if count > FEW and scipy.stats.skewtest(np.clip(places, -OUTER, OUTER)).pvalue < SKEWED:
         return "values are skewed about their predictions: take a skewed likelihood, or one of log(y)"
     if scipy.stats.kurtosis(places) > 0:
-        heavy = "values lie close together, or far out: take heavier tails, `StudentT(4, f, s)` in place of Normal"
+        heavy = f"values lie close together, or far out: take {HEAVIER_TAILS}"
         return f"{heavy}, or noise that changes with the inputs, `Normal(f, exp(g))`"
     return "values lie on either side of their predictions, as two groups do: read the column that tells them apart"

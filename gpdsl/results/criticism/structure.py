@@ -19,7 +19,7 @@ from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, shaping
 from gpdsl.language.model import reads_of
 from gpdsl.program.groups import Group, elements, kernel_values
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.finding import SKIPPED, Finding
+from gpdsl.results.criticism.finding import Finding, skipped
 from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 from gpdsl.results.table import subscript
@@ -82,24 +82,20 @@ def _told_by_others(program: Program, inverses: Sequence[Inverse]) -> float:
 
 def _used(seen: Seen, used: float, spread: str, told: float = 0.0, enough: float = SHARED) -> Iterator[Finding]:
     if seen.white or used < 0:
-        why = WHITE if seen.white else "q is wider than the prior"
-        yield Finding(SKIPPED, np.nan, False, f"effective parameters, as {why}")
+        yield skipped(f"effective parameters, as {WHITE if seen.white else 'q is wider than the prior'}")
         return
-    remedy = "a length-scale may be too short, as in another unit, the noise too small, or the likelihood without the "
-    yield Finding(
-        "effective parameters",
-        used,
-        seen.values > FEW and used > FLEXIBLE * seen.values and told < enough,
-        f"{used:.1f} for {plural(seen.values, 'value')}"
-        + f", of whose spread the others tell {told:.0%}" * (used > FLEXIBLE * seen.values and told > 0),
-        "latents follow single values instead of what they have in common: "
-        + (
-            f"{spread}; or a length-scale is too short"
-            if spread
-            else f"{remedy}spread that the values have; where values have no noise, as those of a walk, nothing is "
-            "wrong, and learnt noise says so"
-        ),
+    many = used > FLEXIBLE * seen.values
+    said = f"{used:.1f} for {plural(seen.values, 'value')}"
+    said += f", of whose spread the others tell {told:.0%}" * (many and told > 0)
+    why = (
+        f"{spread}; or a length-scale is too short"
+        if spread
+        else "a length-scale may be too short, as in another unit, the noise too small, or the likelihood without the "
+        "spread that the values have; where values have no noise, as those of a walk, nothing is wrong, and learnt "
+        "noise says so"
     )
+    remedy = f"latents follow single values instead of what they have in common: {why}"
+    yield Finding("effective parameters", used, seen.values > FEW and many and told < enough, said, remedy)
 
 
 # What of a posterior its family cannot hold, and latents whose kernels do not go with the inputs.
@@ -129,10 +125,9 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
     sets, pairs = mirrored(*read), [] if fit.choice.exact else exchanged(*read)
     drawn = fit.options.posterior == "corrected" or fit.options.engine == "mcmc"
     mixture = fit.choice.posterior.startswith("mixture")
-    what = "a sign"
-    if fit.options.engine == "ep":
-        what = "a sign, which is wrong as well where modes lie apart"
-    instead = "engine = vi and " * (fit.options.engine == "ep")
+    by_ep = fit.options.engine == "ep"
+    what = "a sign" + ", which is wrong as well where modes lie apart" * by_ep
+    instead = "engine = vi and " * by_ep
     instead += f"posterior = {'corrected' if fit.options.hyperparameters == 'integrated' else 'mixture_full(2)'}"
     instead = "another seed, or posterior = corrected" if mixture else instead
     told = "means and deviations of these latents are those of one mode: "
@@ -142,24 +137,16 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
         names = " and ".join(f"`{name}`" for name in some)
         verb = "may change its sign" if len(some) == 1 else "may change their signs together"
         several = drawn or (mixture and not _at_one(fit, np.hstack([_means(fit, (name, ())) for name in some])))
-        yield Finding(
-            "symmetry",
-            float(2 ** len(sets)),
-            not several,
-            f"{names} {verb}, and no density knows: the posterior has two modes alike, and "
-            + ("what is told is of both" if several else "q is at one of them"),
-            f"{told}read what does not depend on {what}, or fit with {instead}",
-        )
+        end = "what is told is of both" if several else "q is at one of them"
+        said = f"{names} {verb}, and no density knows: the posterior has two modes alike, and {end}"
+        remedy = f"{told}read what does not depend on {what}, or fit with {instead}"
+        yield Finding("symmetry", float(2 ** len(sets)), not several, said, remedy)
     for pair in pairs:
         one, other = (f"`{name}{subscript(at)}`" for name, at in pair)
         if not drawn and _at_one(fit, _means(fit, pair[0]) - _means(fit, pair[1])):
-            yield Finding(
-                "symmetry",
-                2.0,
-                True,
-                f"{one} and {other} may be exchanged, and no density knows: which is which is by chance",
-                f"{told}read what depends on neither name, give them priors that differ, or fit with {instead}",
-            )
+            said = f"{one} and {other} may be exchanged, and no density knows: which is which is by chance"
+            remedy = f"{told}read what depends on neither name, give them priors that differ, or fit with {instead}"
+            yield Finding("symmetry", 2.0, True, said, remedy)
 
 
 def _means(fit: Fit, element: Element) -> Float[np.ndarray, "components values"]:
@@ -185,19 +172,12 @@ def correlation(fit: Fit, seen: Seen) -> Iterator[Finding]:
     if found is None:
         return
     a, b = np.unravel_index(int(np.argmax(found)), found.shape)
-    most, names = float(min(found[a, b], 1.0)), [n for group in fit.program.groups for n in _names(fit, group)]
-    yield Finding(
-        "correlation between latents",
-        most,
-        most > IGNORED,
-        f"posterior = {fit.choice.posterior} leaves out that of `{names[a]}` and `{names[b]}`, about {most:.2f}",
-        "deviations of latents are too small: fit with posterior = coupled",
-    )
-
-
-def _names(fit: Fit, group: Group) -> list[str]:
-    """Of the latents of a group."""
-    return [fit.program.latent_names[group.start + number] for number in range(group.size)]
+    columns = [group.start + number for group in fit.program.groups for number in range(group.size)]
+    one, other = (fit.program.latent_names[columns[place]] for place in (a, b))
+    most = float(min(found[a, b], 1.0))
+    said = f"posterior = {fit.choice.posterior} leaves out that of `{one}` and `{other}`, about {most:.2f}"
+    remedy = "deviations of latents are too small: fit with posterior = coupled"
+    yield Finding("correlation between latents", most, most > IGNORED, said, remedy)
 
 
 def _correlations(fit: Fit, seen: Seen) -> Float[np.ndarray, "latents latents"] | None:
@@ -246,14 +226,10 @@ def _overlooked(fit: Fit, group: Group, points: Float[np.ndarray, "n d"], data: 
     least, most = (int(varying[pick(spread[varying])]) for pick in (np.argmin, np.argmax))
     ratio = float(spread[most] / spread[least])
     if ratio > OVERLOOKED and not _has_lengths(fit, group):
-        yield Finding(
-            "spread of columns",
-            ratio,
-            True,
-            f"`{group.names[0]}` measures all columns by one length-scale, but `{names[most]}` has {ratio:.2g} times "
-            f"the spread of `{names[least]}`, which hardly counts beside it",
-            "fit with standardise = true, or give each column a length-scale of its own",
-        )
+        said = f"`{group.names[0]}` measures all columns by one length-scale, but `{names[most]}` has {ratio:.2g} "
+        said += f"times the spread of `{names[least]}`, which hardly counts beside it"
+        remedy = "fit with standardise = true, or give each column a length-scale of its own"
+        yield Finding("spread of columns", ratio, True, said, remedy)
 
 
 def _has_lengths(fit: Fit, group: Group) -> bool:
@@ -288,21 +264,14 @@ def rows_and_levels(fit: Fit, seen: Seen) -> Iterator[Finding]:
     for name in real:
         values = np.asarray(data.outputs[name])[data.observed[name]]
         if len(two := np.unique(values)) == 2:
-            said, instead = (
-                f"all are {two[0]:g} or {two[1]:g}",
-                f"if these are two classes, declare `output {name} : binary`",
-            )
-            yield Finding(f"kind of {name}", 2.0, True, said, f"{instead} and observe `{name} ~ Bernoulli(logit = f)`")
+            said = f"all are {two[0]:g} or {two[1]:g}"
+            remedy = f"if these are two classes, declare `output {name} : binary` and observe "
+            yield Finding(f"kind of {name}", 2.0, True, said, f"{remedy}`{name} ~ Bernoulli(logit = f)`")
         away = abs(float(np.mean(values))) / max(float(np.std(values)), 1e-300)
         if away > OFF_ZERO and np.ptp(values) > 0 and name in _about_zero(program):
-            yield Finding(
-                f"level of {name}",
-                away,
-                True,
-                f"its mean {np.mean(values):.4g} is {away:.2g} of its standard deviations from 0, where latents are",
-                "a curve has to bend to hold a level: give it a place, `param m : real` and `GP(m, ...)`, or fit with "
-                "standardise = true",
-            )
+            said = f"its mean {np.mean(values):.4g} is {away:.2g} of its standard deviations from 0, where latents are"
+            remedy = "a curve has to bend to hold a level: give it a place, `param m : real` and `GP(m, ...)`, or fit "
+            yield Finding(f"level of {name}", away, True, said, f"{remedy}with standardise = true")
     told = [n for n, each in program.declarations.outputs.items() if each.label is None and each.kind != "binary"]
     few = all(len(np.unique(data.outputs[name])) <= 2 for name in told)  # that may agree by chance
     if few or sum(each.size for each in (*data.inputs.values(), *data.outputs.values())) > COMPARED:
@@ -312,13 +281,10 @@ def rows_and_levels(fit: Fit, seen: Seen) -> Iterator[Finding]:
     if inputs:
         places, whole = (len(np.unique(np.hstack(each), axis=0)) for each in (inputs, [*inputs, *outputs]))
         if places == whole < (1.0 - REPEATED) * data.rows:
+            said = f"{data.rows - whole} of {data.rows} rows repeat another one in all columns"
+            remedy = "each counts as often as it is there, and noise and intervals are too small: leave repeats out, "
             yield Finding(
-                "repeated rows",
-                float(data.rows - whole),
-                True,
-                f"{data.rows - whole} of {data.rows} rows repeat another one in all columns",
-                "each counts as often as it is there, and noise and intervals are too small: leave repeats out, unless "
-                "they were measured anew",
+                "repeated rows", float(data.rows - whole), True, said, f"{remedy}unless they were measured anew"
             )
 
 

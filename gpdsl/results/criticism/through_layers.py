@@ -65,6 +65,10 @@ def _has_variables(fit: Fit) -> bool:
     return any(group.per_row for group in fit.program.groups)
 
 
+Places = tuple[Float[np.ndarray, "rows *axes"], Float[np.ndarray, "rows *axes"]]
+"""P(Y < y) and P(Y <= y)."""
+
+
 class LeftOut(NamedTuple):
     """What all other rows say of each of some rows that were fitted."""
 
@@ -76,24 +80,19 @@ class LeftOut(NamedTuple):
     """Pareto's shape of the weights of draws that leave the row out; NaN where its site was taken out of q instead."""
     lost: Float[np.ndarray, " rows"]
     """Nats of the bound by which q of the variables of a row is below the best one beside q of the functions."""
-    places: Mapping[str, Float[np.ndarray, "2 rows *axes"]]
-    """P(Y < y) and P(Y <= y) by all other rows, of the outputs that can be drawn."""
-    of_all: Mapping[str, Float[np.ndarray, "2 rows *axes"]]
+    places: Mapping[str, Places]
+    """By all other rows, of the outputs that can be drawn."""
+    of_all: Mapping[str, Places]
     """The same by all rows, where draws leave the row out."""
 
 
 def at_passes(fit: Fit, some: Data) -> LeftOut:
     """Of some rows that have nothing but functions."""
-    beliefs, outputs, found = fit.beliefs(some, likelihoods=True), outputs_of(fit, some), list[tuple[LeftOut, int]]()
+    beliefs, outputs, found = fit.beliefs(some, likelihoods=True), outputs_of(fit, some), list[LeftOut]()
     for own, skip in parts(some.rows, beliefs.at_once):
-        told = _at_passes(fit, beliefs.part(own), {name: each[own] for name, each in outputs.items()})
-        found.append((told, skip))
-    numbers = [np.stack([told.without, told.itself, told.k, told.lost])[:, skip:] for told, skip in found]
-    without, itself, k, lost = np.concatenate(numbers, axis=1)
-    names = found[0][0].places
-    places = {n: np.concatenate([told.places[n][:, skip:] for told, skip in found], axis=1) for n in names}
-    of_all = {n: np.concatenate([told.of_all[n][:, skip:] for told, skip in found], axis=1) for n in names}
-    return LeftOut(without, itself, k, lost, places, of_all)
+        left = _at_passes(fit, beliefs.part(own), {name: each[own] for name, each in outputs.items()})
+        found.append(jax.tree.map(lambda each, skip=skip: each[skip:], left))
+    return jax.tree.map(lambda *each: np.concatenate(each), *found)
 
 
 def densities_at_passes(fit: Fit, some: Data) -> Float[np.ndarray, "draws rows"]:
@@ -124,16 +123,16 @@ def places_among(
     latents: Float[np.ndarray, "draws rows latents"],
     log_weights: Float[np.ndarray, "draws rows"],
     outputs: Mapping[str, np.ndarray],
-) -> dict[str, Float[np.ndarray, "2 rows *axes"]]:
+) -> dict[str, Places]:
     """The weight of what is drawn anew below values of outputs, and not above them."""
     seed, weights = np.random.default_rng(beliefs.seed), np.exp(log_weights)
     own = cast(Array, latents[:, None])  # on the host, where an index takes no program
     draws = Draws(beliefs, own, np.zeros(weights.shape, int), seed)
-    found = dict[str, np.ndarray]()
+    found = dict[str, Places]()
     for name, values in outputs.items():
         anew = draws.of(name)
-        shares = [np.einsum("sn,sn...->n...", weights, each) for each in (anew < values, anew <= values)]
-        found[name] = np.clip(np.stack(shares), 0.0, 1.0)
+        below, reached = (np.einsum("sn,sn...->n...", weights, each) for each in (anew < values, anew <= values))
+        found[name] = np.clip(below, 0.0, 1.0), np.clip(reached, 0.0, 1.0)
     return found
 
 

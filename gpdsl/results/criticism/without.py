@@ -85,7 +85,7 @@ def _validated(fit: Fit, bound: Data, splits: list[Split], method: str) -> Cross
     for number, split in enumerate(splits, 1):
         _check_split(fit, bound, split, f"{method}: fit {number} of {len(splits)}")
     folds, found = np.zeros(bound.rows, int), np.full(bound.rows, np.nan)
-    seen = left_out.observed_rows(bound)
+    seen = bound.observed_rows
     told = [(kept, left & seen) for kept, left in splits if np.any(left & seen)]
 
     def one(split: Split, callback: Callback) -> tuple[Mapping[str, np.ndarray], np.ndarray]:

@@ -23,6 +23,7 @@ from gpdsl.results.criticism.finding import (
     SPEED,
     Finding,
     Inspection,
+    Kind,
     affordable,
     allows_errors,
     cut_short,
@@ -392,7 +393,7 @@ def test_searches_that_their_steps_have_ended_are_doubted_while_they_rise(
 def test_inputs_that_the_model_does_not_read_come_first() -> None:
     """Counts without their exposure were told to take a shorter length-scale, whose input is another one."""
     text = "input x : real\ninput e : positive\noutput y : count\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Poisson({}exp(f))"
-    doubt = Finding("values of y", 0.8, True, "neighbours in the inputs miss alike", "add a kernel")
+    doubt = Finding("values of y", 0.8, True, "neighbours in the inputs miss alike", "add a kernel", Kind.PATTERN)
     for exposure in ("", "e * "):
         declarations = gpdsl.compile(text.format(exposure)).declarations
         fit: Any = SimpleNamespace(program=SimpleNamespace(declarations=declarations), rows=10)

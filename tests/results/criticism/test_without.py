@@ -414,13 +414,12 @@ def interrupted_in(fit: Any, number: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_folds_before_an_interrupt_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = SimpleNamespace(rows=6, take=lambda places: places)
+    rows = SimpleNamespace(rows=6, take=lambda places: places, observed_rows=np.arange(6) != 5)
     program = SimpleNamespace(declarations=SimpleNamespace(name="m"))
     fit: Any = SimpleNamespace(interrupted=False, model=None, columns=None, parameters={}, program=program)
     fit.log_predictive_density = lambda some: np.full(6 if some is rows else len(some), -1.0)
     monkeypatch.setattr(without, "_check_split", lambda *_: None)
     monkeypatch.setattr(without, "options_anew", lambda _: None)
-    monkeypatch.setattr(left_out, "observed_rows", lambda _: np.arange(6) != 5)
     splits = [(np.arange(6) // 2 != fold, np.arange(6) // 2 == fold) for fold in range(3)]
     interrupted_in(fit, 3, monkeypatch)
     folds = without._validated(fit, rows, splits, "three folds")  # type: ignore[arg-type]
