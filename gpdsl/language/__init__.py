@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 
 from gpdsl.language.checker import check
-from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors import Mistake, ModelError
 from gpdsl.language.errors.base import render_colour, render_json, render_plain
+from gpdsl.language.errors.limits import in_order
 from gpdsl.language.formatter import format_text
 from gpdsl.language.model import Declarations
 from gpdsl.language.parser import parse

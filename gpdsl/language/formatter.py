@@ -17,8 +17,8 @@ from types import MappingProxyType
 from lark import Token
 
 from gpdsl.language.calls import answering
-from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors.base import ModelError, display_width
+from gpdsl.language.errors.limits import in_order
 from gpdsl.language.parser import Piece, grammar, parse, split
 from gpdsl.language.vocabulary import Source
 

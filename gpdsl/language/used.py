@@ -16,9 +16,8 @@ from pathlib import Path
 
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language import vocabulary as v
-from gpdsl.language.checker.scope import in_order
 from gpdsl.language.errors.base import Mistake, ModelError
-from gpdsl.language.errors.limits import UseCycle, UsedTooMuch, UseNowhere, UseOutside, UseUnread
+from gpdsl.language.errors.limits import UseCycle, UsedTooMuch, UseNowhere, UseOutside, UseUnread, in_order
 from gpdsl.language.parser import parse, parse_piece, split
 from gpdsl.language.syntax import KernelStatement, UseStatement
 

@@ -10,7 +10,8 @@ from functools import cached_property
 from gpdsl.errors import GpdslError
 from gpdsl.language import Declarations, Mistake, ModelError, Source, check, parse, syntax
 from gpdsl.language.checker.check import STATEMENT_SORTS, declared_name
-from gpdsl.language.checker.scope import SORTS, in_order
+from gpdsl.language.checker.scope import SORTS
+from gpdsl.language.errors.limits import in_order
 from gpdsl.language.highlight import CLAUSE_WORDS, LOGICAL_WORDS
 from gpdsl.language.parser import Piece, split
 from gpdsl.language.used import Reach, gather

@@ -113,9 +113,7 @@ class Sites:
 
 def coupled_sites(sites: Sites) -> Sites:
     """The same sites, as one for all latents of a row together."""
-    return Sites(
-        sites.linear, sites.precision[..., None] * np.eye(sites.precision.shape[-1], dtype=sites.linear.dtype)
-    )
+    return Sites(sites.linear, sites.precision[..., None] * np.eye(sites.precision.shape[-1], dtype=sites.linear.dtype))
 
 
 @dataclass(frozen=True)

@@ -110,12 +110,17 @@ def replace_index(text: str, old: str, new: str) -> str:
 # Subscripts of a name that is read: which axis each one runs along, and whether it stays in range.
 
 
+def all_elements(span: Span, name: str, axes: tuple[m.Axis, ...], functional: m.Functional = m.VALUE) -> m.Read:
+    """All elements of a quantity."""
+    chosen = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in axes)
+    return m.Read(span, axes, name, chosen, functional)
+
+
 def read(scope: Scope, place: Place, name: syntax.Name, axes: tuple[m.Axis, ...]) -> m.Read:
     """A quantity with declared `axes`, one subscript per axis; without subscripts, every element."""
     text = name.identifier.text
     if name.subscripts is None:
-        chosen = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in axes)
-        return m.Read(name.span, axes, text, chosen)
+        return all_elements(name.span, text, axes)
     given = _explicit(scope, place, name, axes)
     # Trailing axes without a name may be left out: `ell[p]` of `param ell[p] : positive[D]` is still a vector.
     subscripts: tuple[m.Subscript, ...] = (*given, *(m.Whole(axis) for axis in axes[len(given) :]))
@@ -270,16 +275,8 @@ def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
 def _check_index(scope: Scope, place: Place, name: str, index: syntax.Identifier, axis: m.Axis) -> None:
     used = scope.indices[index.text].axis
     if not m.same_axis(used, axis):
-        scope.problems.fail(
-            wrong.WrongIndex(
-                index.span,
-                name,
-                axis.describe(),
-                index.text,
-                scope.describe_index(index.text),
-                _wrong_index_remedy(place, name, index, axis),
-            )
-        )
+        told, remedy = scope.describe_index(index.text), _wrong_index_remedy(place, name, index, axis)
+        scope.problems.fail(wrong.WrongIndex(index.span, name, axis.describe(), index.text, told, remedy))
     if index.text not in place.bound:
         if place.whole:
             scope.problems.fail(wrong.WholeNeeded(index.span, name))

@@ -86,11 +86,8 @@ def require_axes(scope: Scope, left: Left, expression: Expression, allowed: tupl
     """Report the first axis of a value that is not allowed, at the smallest part that has it."""
     for axis in expression.axes:
         if not contains(allowed, axis):
-            source = carrier(expression, axis)
-            mistake = AxisNotOnLeft(
-                source.span, scope.quote(source.span), axis.describe(), f"`{left.text}`", left.lacks(axis)
-            )
-            scope.problems.fail(mistake)
+            span, shown = carrier(expression, axis).span, f"`{left.text}`"
+            scope.problems.fail(AxisNotOnLeft(span, scope.quote(span), axis.describe(), shown, left.lacks(axis)))
 
 
 def fact_of(scope: Scope, expression: Expression) -> Fact:
@@ -127,16 +124,10 @@ def operation(scope: Scope, place: Place, span: Span, operator: str, operands: t
     axes: tuple[Axis, ...] = operands[0].axes
     for operand in operands[1:]:
         if place.free and not _nested(_open(place, axes), _open(place, operand.axes)):
-            scope.problems.fail(
-                AxesDiffer(
-                    span,
-                    scope.quote(operands[0].span),
-                    scope.quote(operand.span),
-                    describe_axes(_open(place, axes)),
-                    describe_axes(_open(place, operand.axes)),
-                    _indexed(place, _open(place, unite(axes, operand.axes)), operands),
-                )
-            )
+            shown = [scope.quote(each.span) for each in (operands[0], operand)]
+            given = [describe_axes(_open(place, each)) for each in (axes, operand.axes)]
+            remedy = _indexed(place, _open(place, unite(axes, operand.axes)), operands)
+            scope.problems.fail(AxesDiffer(span, shown[0], shown[1], given[0], given[1], remedy))
         axes = unite(axes, operand.axes)
     operands = tuple(take_names(scope, each, axes) for each in operands)
     fact = combine(operator, tuple(fact_of(scope, each) for each in operands))

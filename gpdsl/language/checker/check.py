@@ -19,13 +19,13 @@ from gpdsl.language.checker.left import check_density
 from gpdsl.language.checker.lets import check_let
 from gpdsl.language.checker.observations import check_elements, check_observation, check_order
 from gpdsl.language.checker.recursion import layers_written_out
-from gpdsl.language.checker.scope import Problems, Scope, in_order
+from gpdsl.language.checker.scope import Problems, Scope
 from gpdsl.language.errors.axes import SizeUnknown
 from gpdsl.language.errors.base import ModelError
 from gpdsl.language.errors.calls import RepeatedOption
-from gpdsl.language.errors.limits import NameTooLong, NotADefinition
+from gpdsl.language.errors.limits import NameTooLong, NotADefinition, in_order
 from gpdsl.language.errors.names import DeclaredTwice, NeverObserved, NothingObserved, ReservedWord, ShadowsBuiltin
-from gpdsl.language.model import Axis, Declarations, Infer, Observation
+from gpdsl.language.model import Declarations, Infer, Observation
 from gpdsl.language.syntax import SyntaxTree
 from gpdsl.language.vocabulary import BUILTINS, MAX_NAME, SHADOWABLE, STATEMENTS, Span
 
@@ -155,7 +155,6 @@ def outputs_gone_wrong(
 
 def check_sizes(scope: Scope) -> None:
     """Each free dimension must occur in an input or output, or in a list of numbers whose length says it."""
-    known: set[str | None] = set()
     axes = [axis for table in (scope.inputs, scope.outputs) for each in table.values() for axis in each.axes]
     axes += [t.label for table in (scope.inputs, scope.outputs) for t in table.values() if t.label is not None]  # type: ignore[attr-defined]
     lists = [
@@ -163,21 +162,12 @@ def check_sizes(scope: Scope) -> None:
         *((each.axes, each.initial) for each in scope.params.values()),
     ]
     axes += [axis for own, values in lists if isinstance(values, tuple) for axis in own]
-    known.update(axis.dimension for axis in axes)
-    wanted: dict[str, Span] = {}
-    for index in scope.indices.values():
-        _want(wanted, index.axis, index.span)
-    for param in scope.params.values():
-        for axis in param.axes:
-            _want(wanted, axis, param.span)
-    for dimension, span in wanted.items():
-        if dimension not in known:
-            scope.problems.add(SizeUnknown(span, dimension))
-
-
-def _want(wanted: dict[str, Span], axis: Axis, span: Span) -> None:
-    if axis.size is None and axis.dimension is not None:
-        wanted.setdefault(axis.dimension, span)
+    known = {None, *(axis.dimension for axis in axes)}
+    wanted = [(index.axis, index.span) for index in scope.indices.values()]
+    wanted += [(axis, param.span) for param in scope.params.values() for axis in param.axes]
+    loose = [(axis.dimension, span) for axis, span in wanted if axis.size is None and axis.dimension not in known]
+    for dimension, span in dict(reversed(loose)).items():
+        scope.problems.add(SizeUnknown(span, str(dimension)))
 
 
 _QUANTITIES: Mapping[type[syntax.Node], Callable] = MappingProxyType(
@@ -230,7 +220,11 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     for param in [each for each in _of(statements, syntax.ParamStatement) if each.prior is not None]:
         with problems.contained:
             quantities.check_prior(scope, param)
-    _check_lets(scope, statements)
+    cases: dict[str, list[syntax.LetStatement]] = {}
+    for let in _of(statements, syntax.LetStatement):
+        cases.setdefault(let.name.text, []).append(let)
+    for name, group in cases.items():
+        scope.attempt(name, check_let, group)
     observations: list[Observation] = []
     for statement in _of(statements, syntax.ObservationStatement):
         with problems.contained:
@@ -247,10 +241,10 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
     mistakes = (*tree.mistakes, *problems.mistakes)
     if mistakes:
         raise ModelError(tree.source, in_order(mistakes))
-    name, title = (titled.name.text, titled.title) if titled else ("model", "")
+    model, title = (titled.name.text, titled.title) if titled else ("model", "")
     tables = {key: MappingProxyType(dict(getattr(scope, key))) for key in _TABLES}
     return Declarations(
-        name=name, title=title, source=scope.source, observations=tuple(observations), infer=infer, **tables
+        name=model, title=title, source=scope.source, observations=tuple(observations), infer=infer, **tables
     )
 
 
@@ -262,27 +256,12 @@ def _attempt_all(
         if kind is syntax.LatentStatement:
             found = in_layers(scope, _of(statements, syntax.LatentStatement))
         for declaration in found:
-            with scope.problems.contained:
-                check_one(scope, declaration)
-                continue
-            # It failed: nothing more is said about its name.
-            if (name := declared_name(declaration)) is not None:
-                scope.lost.add(name.text)
+            name = declared_name(declaration)
+            scope.attempt("" if name is None else name.text, check_one, declaration)
 
 
 def _of(statements: Iterable[syntax.Statement], kind: type[Kind]) -> list[Kind]:
     return [each for each in statements if isinstance(each, kind)]
-
-
-def _check_lets(scope: Scope, statements: tuple[syntax.Statement, ...]) -> None:
-    cases: dict[str, list[syntax.LetStatement]] = {}
-    for statement in _of(statements, syntax.LetStatement):
-        cases.setdefault(statement.name.text, []).append(statement)
-    for name, group in cases.items():
-        with scope.problems.contained:
-            check_let(scope, group)
-            continue
-        scope.lost.add(name)
 
 
 def _first(scope: Scope, statements: tuple[syntax.Statement, ...], kind: type[Kind], word: str) -> Kind | None:

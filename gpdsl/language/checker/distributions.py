@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gpdsl.language import syntax
 from gpdsl.language.checker.axes import carrier
@@ -27,43 +27,57 @@ def more_axes(axes: tuple[Axis, ...], allowed: tuple[Axis, ...]) -> tuple[Axis, 
     return tuple(axis for axis in axes if axis not in allowed)
 
 
-def check_vector(
-    scope: Scope,
-    place: Place,
-    call: syntax.Call,
-    matched: Mapping[str, syntax.Formula],
-    allowed: tuple[Axis, ...],
-    output: Output,
-) -> DistributionCall:
+@dataclass(frozen=True)
+class _Described:
+    """What stands left of a distribution: where its arguments are read, the axes they may have, and an output, if any.
+
+    Without one the distribution is a prior.
+    """
+
+    scope: Scope
+    place: Place
+    allowed: tuple[Axis, ...]
+    output: Output | None
+
+    def argument(self, formula: syntax.Formula, place: Place | None = None) -> Expression:
+        """An expression along the allowed axes."""
+        checked = check_expression(self.scope, place or self.place, formula)
+        require_axes(self.scope, self.place.left, checked, self.allowed)
+        return checked
+
+    def along_any(self, formula: syntax.Formula, place: Place | None = None) -> tuple[Expression, tuple[Axis, ...]]:
+        """An expression in which every index has a value, and its axes beside the allowed ones."""
+        place, indices = place or self.place, self.scope.indices.items()
+        bound = {**{name: IndexRange.of(index.axis) for name, index in indices}, **place.bound}
+        checked = check_expression(self.scope, replace(place, bound=bound), formula)
+        return checked, more_axes(checked.axes, self.allowed)
+
+
+def _check_vector(left: _Described, call: syntax.Call, matched: Mapping[str, syntax.Formula]) -> DistributionCall:
     """The mean of each element, and `covariance = S` or `factor = W, sd = s`."""
-    name = call.function.text
-    if len(output.axes) != 1 or allowed != output.axes:
+    scope, place, name, output = left.scope, left.place, call.function.text, left.output
+    assert output is not None
+    if len(output.axes) != 1 or left.allowed != output.axes:
         given = f"some elements of `{output.name}`" if output.axes else "one number"
-        if len(output.axes) > 1 and allowed == output.axes:
+        if len(output.axes) > 1 and left.allowed == output.axes:
             given = f"one with {len(output.axes)}"
         scope.problems.fail(wrong.NotAWholeVector(call.span, name, given))
     if "covariance" in matched and "sd" in matched:
         scope.problems.fail(OnlyOne(call.span, name, "`covariance`, `sd`"))
-    bound = {**{each: IndexRange.of(index.axis) for each, index in scope.indices.items()}, **place.bound}
     spread = replace(place, words=f"the covariance of `{name}`", readable=place.readable - _NOT_IN_COVARIANCE)
-    arguments: dict[str, Expression] = {}
-    for argument, formula in matched.items():
-        with scope.problems.contained:
-            if argument in ("covariance", "factor"):
-                checked = check_expression(scope, replace(spread, bound=bound), formula)
-                _check_matrix(scope, formula, argument, checked, allowed[0], output)
-            else:
-                checked = check_expression(scope, place if argument == "mean" else spread, formula)
-                require_axes(scope, place.left, checked, allowed)
-            arguments[argument] = checked
-    if len(arguments) < len(matched):
-        scope.problems.give_up()
-    return DistributionCall(name, arguments, call.span)
+
+    def one(argument: str) -> Expression:
+        if argument not in ("covariance", "factor"):
+            return left.argument(matched[argument], place if argument == "mean" else spread)
+        checked, _ = left.along_any(matched[argument], spread)
+        _check_matrix(scope, matched[argument], argument, checked, output)
+        return checked
+
+    return DistributionCall(name, dict(zip(matched, scope.problems.each(matched, one), strict=True)), call.span)
 
 
-def _check_matrix(
-    scope: Scope, formula: syntax.Formula, argument: str, checked: Expression, own: Axis, output: Output
-) -> None:
+def _check_matrix(scope: Scope, formula: syntax.Formula, argument: str, checked: Expression, output: Output) -> None:
+    (own,) = output.axes
     more = more_axes(checked.axes, (own,))
     fits = len(more) == 1 and own in checked.axes
     if argument == "covariance":
@@ -79,23 +93,14 @@ def _check_matrix(
 
 # Distributions made of others: `Mixture`, `Truncated` and `Censored`.
 
-Check = Callable[..., DistributionCall]
-
 KNOWN = frozenset({"const", "input"})
 BOUNDS = ("lower", "upper")
 _SUM = 1e-6
 
 
-def check_mixture(
-    scope: Scope,
-    place: Place,
-    call: syntax.Call,
-    allowed: tuple[Axis, ...],
-    output: Output | None,
-    check: Check,
-) -> DistributionCall:
+def _check_mixture(left: _Described, call: syntax.Call) -> DistributionCall:
     """`Mixture(weights, Normal(f, s), Normal(0, 10))`."""
-    entry = DISTRIBUTIONS["Mixture"]
+    scope, entry = left.scope, DISTRIBUTIONS["Mixture"]
     given, components = None, []
     for place_of, argument in enumerate(call.arguments):
         if argument.name is not None and argument.name.text != "weights":
@@ -108,43 +113,42 @@ def check_mixture(
         remedy = f"write `{entry.form}`: a number between 0 and 1, or a list or simplex with one weight per component"
         scope.problems.fail(wrong.BadWeights(call.span, "a mixture begins with its weights", "no weights", remedy))
     if len(components) < entry.components:
-        scope.problems.fail(
-            WrongArity(call.span, entry.name, "weights and two distributions or more", len(call.arguments), entry.form)
-        )
+        expected = "weights and two distributions or more"
+        scope.problems.fail(WrongArity(call.span, entry.name, expected, len(call.arguments), entry.form))
     weights: dict[str, Expression] = {}
-    checked: list[DistributionCall] = []
+
+    def one(component: syntax.Formula) -> DistributionCall:
+        inner = _component(scope, entry, component)
+        if inner.components and inner.name != "Truncated":
+            scope.problems.fail(wrong.NotAComponent(component.span, entry.name, f"`{inner.name}`", entry.form))
+        return _checked_inside(left, component, inner, inner.kinds)
+
     with scope.problems.contained:
-        weights = _weights(scope, place, given.value, allowed, len(components))
-    for component in components:
-        with scope.problems.contained:
-            inner = _component(scope, entry, component)
-            if inner.components and inner.name != "Truncated":
-                scope.problems.fail(wrong.NotAComponent(component.span, entry.name, f"`{inner.name}`", entry.form))
-            _check_kind(scope, component, inner, output, inner.kinds)
-            checked.append(check(scope, place, component, allowed, output))
-    if not weights or len(checked) < len(components):
+        weights = _weights(left, given.value, len(components))
+    checked = scope.problems.each(components, one)
+    if not weights:
         scope.problems.give_up()
     return DistributionCall(entry.name, weights, call.span, components=tuple(checked))
 
 
-def _weights(
-    scope: Scope, place: Place, formula: syntax.Formula, allowed: tuple[Axis, ...], count: int
-) -> dict[str, Expression]:
+def _weights(left: _Described, formula: syntax.Formula, count: int) -> dict[str, Expression]:
+    scope = left.scope
     remedy = f"write a list of {count} numbers that add up to 1, or declare `param w : simplex[{count}]`"
     if isinstance(formula, syntax.Array):
         if len(formula.items) != count:
             problem = f"a mixture of {count} distributions has {count} weights"
             scope.problems.fail(wrong.BadWeights(formula.span, problem, f"{len(formula.items)} here", remedy))
-        listed = [_weight(scope, place, item, allowed) for item in formula.items]
+        listed = []
+        for item in formula.items:
+            listed.append(left.argument(item))
+            _check_unit(scope, item, listed[-1])
         values = [fact_of(scope, each).value for each in listed]
         known = [value for value in values if value is not None]
         if len(known) == count and abs(sum(known) - 1) > _SUM:
             problem = "the weights of a mixture add up to 1"
             scope.problems.fail(wrong.BadWeights(formula.span, problem, f"these add up to {sum(known):g}", remedy))
         return {f"weights[{number}]": each for number, each in enumerate(listed, 1)}
-    bound = {**{name: IndexRange.of(index.axis) for name, index in scope.indices.items()}, **place.bound}
-    checked = check_expression(scope, replace(place, bound=bound), formula)
-    more = more_axes(checked.axes, allowed)
+    checked, more = left.along_any(formula)
     if not more and count == 2:
         _check_unit(scope, formula, checked)
     elif len(more) != 1 or more[0].size not in (None, count):
@@ -154,29 +158,15 @@ def _weights(
     return {"weights": checked}
 
 
-def _weight(scope: Scope, place: Place, formula: syntax.Formula, allowed: tuple[Axis, ...]) -> Expression:
-    checked = check_expression(scope, place, formula)
-    require_axes(scope, place.left, checked, allowed)
-    _check_unit(scope, formula, checked)
-    return checked
-
-
 def _check_unit(scope: Scope, formula: syntax.Formula, checked: Expression) -> None:
     value = fact_of(scope, checked).value
     if value is not None:
         check_domain(scope, formula.span, "a weight of `Mixture`", value, "unit")
 
 
-def check_bounded(
-    scope: Scope,
-    place: Place,
-    call: syntax.Call,
-    allowed: tuple[Axis, ...],
-    output: Output | None,
-    check: Check,
-) -> DistributionCall:
+def _check_bounded(left: _Described, call: syntax.Call) -> DistributionCall:
     """`Truncated(Normal(f, s), lower = 0)`, `Censored(Weibull(k, exp(f)), upper = limit)`; bounds are known numbers."""
-    entry = DISTRIBUTIONS[call.function.text]
+    scope, place, entry = left.scope, left.place, DISTRIBUTIONS[call.function.text]
     component, bounds = _bounds(scope, call, entry)
     arguments: dict[str, Expression] = {}
     checked: list[DistributionCall] = []
@@ -186,13 +176,11 @@ def check_bounded(
             known = ", ".join(each.name for each in DISTRIBUTIONS.values() if each.tails)
             scope.problems.fail(wrong.CannotBound(component.span, entry.name, inner.name, known))
         kinds = (*inner.kinds, *entry.kinds) if inner.support == "real" else inner.kinds
-        _check_kind(scope, component, inner, output, kinds)
-        checked.append(check(scope, place, component, allowed, output))
+        checked.append(_checked_inside(left, component, inner, kinds))
     known_place = replace(place, words=f"a bound of `{entry.name}`", readable=place.readable & KNOWN)
     for name, formula in bounds.items():
         with scope.problems.contained:
-            arguments[name] = check_expression(scope, known_place, formula)
-            require_axes(scope, place.left, arguments[name], allowed)
+            arguments[name] = left.argument(formula, known_place)
     if not checked or len(arguments) < len(bounds):
         scope.problems.give_up()
     check_order(scope, call, entry, arguments)
@@ -239,15 +227,17 @@ def _component(scope: Scope, entry: Distribution, formula: syntax.Formula) -> Di
     )
 
 
-def _check_kind(
-    scope: Scope, formula: syntax.Formula, inner: Distribution, output: Output | None, kinds: Sequence[str]
-) -> None:
-    """The distribution inside describes the output as well."""
-    if output is None or output.kind in kinds:
-        return
-    choices = ", ".join(each.name for each in DISTRIBUTIONS.values() if output.kind in each.kinds)
-    shown = " and ".join(inner.kinds)
-    scope.problems.fail(WrongKind(formula.span, output.name, output.kind, output.span.line, inner.name, shown, choices))
+def _checked_inside(
+    left: _Described, formula: syntax.Formula, inner: Distribution, kinds: Sequence[str]
+) -> DistributionCall:
+    """A distribution inside another one, which describes the output as well."""
+    output = left.output
+    if output is not None and output.kind not in kinds:
+        choices = ", ".join(each.name for each in DISTRIBUTIONS.values() if output.kind in each.kinds)
+        what = output.name, output.kind, output.span.line, inner.name
+        left.scope.problems.fail(WrongKind(formula.span, *what, " and ".join(inner.kinds), choices))
+    assert isinstance(formula, syntax.Call)
+    return check_distribution(left.scope, left.place, formula, left.allowed, output)
 
 
 def check_distribution(
@@ -261,19 +251,16 @@ def check_distribution(
     bounded = entry.name == "Uniform"
     if bounded:
         place = replace(place, words="a bound of `Uniform`", readable=place.readable & KNOWN)
+    left = _Described(scope, place, allowed, output)
     if entry.name == "Mixture":
-        return check_mixture(scope, place, call, allowed, output, check_distribution)
+        return _check_mixture(left, call)
     if entry.components:
-        return check_bounded(scope, place, call, allowed, output, check_distribution)
+        return _check_bounded(left, call)
     matched = match_distribution(scope, call, entry)
     if entry.support == "vector" and output is not None:
-        return check_vector(scope, place, call, matched, allowed, output)
-    arguments: dict[str, Expression] = {}
-    for name, formula in matched.items():
-        with scope.problems.contained:
-            arguments[name] = _argument(scope, place, formula, entry, name, allowed, output)
-    if len(arguments) < len(matched):
-        scope.problems.give_up()
+        return _check_vector(left, call, matched)
+    checked = scope.problems.each(matched, lambda name: _argument(left, matched[name], entry, name))
+    arguments = dict(zip(matched, checked, strict=True))
     if bounded:
         check_order(scope, call, entry, arguments)
     return DistributionCall(entry.name, arguments, call.span)
@@ -307,50 +294,35 @@ def match_distribution(scope: Scope, call: syntax.Call, entry: Distribution) -> 
     return matched
 
 
-def _argument(
-    scope: Scope,
-    place: Place,
-    formula: syntax.Formula,
-    entry: Distribution,
-    name: str,
-    allowed: tuple[Axis, ...],
-    output: Output | None,
-) -> Expression:
-    parameter = next(each for each in entry.parameters if each.name == name)
+def _argument(left: _Described, formula: syntax.Formula, entry: Distribution, name: str) -> Expression:
+    output, parameter = left.output, next(each for each in entry.parameters if each.name == name)
     if parameter.per == "level" and output is not None and output.label is not None:
-        checked = _per_level(scope, place, formula, allowed, output, output.label)
+        checked = _per_level(left, formula, output, output.label)
     elif parameter.per == "cutpoint" and output is not None:
-        checked = _cutpoints(scope, place, formula, allowed, output)
+        checked = _cutpoints(left, formula, output)
     else:
-        checked = check_expression(scope, place, formula)
-        require_axes(scope, place.left, checked, allowed)
-    value = fact_of(scope, checked).value
+        checked = left.argument(formula)
+    value = fact_of(left.scope, checked).value
     if value is not None:
         never = (entry.name, value) in (("Poisson", 0), ("Binomial", 0))
         remedy = ": 1e-9 where all counts are 0" if never else ""
-        check_domain(scope, formula.span, f"`{parameter.name}` of `{entry.name}`", value, parameter.domain, remedy)
+        what = f"`{parameter.name}` of `{entry.name}`"
+        check_domain(left.scope, formula.span, what, value, parameter.domain, remedy)
     return checked
 
 
-def _per_level(
-    scope: Scope, place: Place, formula: syntax.Formula, allowed: tuple[Axis, ...], output: Output, label: Axis
-) -> Expression:
-    inside = replace(place, bound={**place.bound, label.name or "": IndexRange.of(label)})
-    checked = check_expression(scope, inside, formula)
-    require_axes(scope, place.left, checked, (*allowed, label))
+def _per_level(left: _Described, formula: syntax.Formula, output: Output, label: Axis) -> Expression:
+    scope, bound = left.scope, {**left.place.bound, label.name or "": IndexRange.of(label)}
+    checked = replace(left, allowed=(*left.allowed, label)).argument(formula, replace(left.place, bound=bound))
     if not any(axis.name == label.name for axis in checked.axes):
         span = carrier(checked, checked.axes[0]).span if checked.axes else checked.span
         scope.problems.fail(LogitsAxis(span, describe_axes(checked.axes).strip("`"), output.name, label.describe()))
     return checked
 
 
-def _cutpoints(
-    scope: Scope, place: Place, formula: syntax.Formula, allowed: tuple[Axis, ...], output: Output
-) -> Expression:
+def _cutpoints(left: _Described, formula: syntax.Formula, output: Output) -> Expression:
     """One value fewer than levels, along an axis of their own."""
-    inside = replace(place, bound={**{n: IndexRange.of(i.axis) for n, i in scope.indices.items()}, **place.bound})
-    checked = check_expression(scope, inside, formula)
-    more = more_axes(checked.axes, allowed)
+    checked, more = left.along_any(formula)
     levels = None if output.label is None else output.label.size
     if len(more) == 1 and (levels is None or more[0].size in (None, levels - 1)):
         return checked
@@ -359,4 +331,4 @@ def _cutpoints(
     count = str(output.label.dimension) if output.label is not None and levels is None else str(levels)
     needed = f"{count} - 1 values" if levels is None else f"{levels - 1} values along an axis of their own"
     declaration = f"ordered[{'4' if levels is None else levels - 1}]"
-    return scope.problems.fail(wrong.BadCutpoints(formula.span, output.name, count, needed, shown, declaration))
+    return left.scope.problems.fail(wrong.BadCutpoints(formula.span, output.name, count, needed, shown, declaration))

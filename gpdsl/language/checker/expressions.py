@@ -11,12 +11,12 @@ from gpdsl.language.checker import functionals, reductions
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import fact_of, number, operation, read_at_level, remember
 from gpdsl.language.checker.functions import external_call, function_call
-from gpdsl.language.checker.scope import SORTS, Fact, Failed, Place, Scope
+from gpdsl.language.checker.scope import SORTS, Fact, Place, Scope
 from gpdsl.language.errors.axes import IndexNotBound
 from gpdsl.language.errors.calls import LatentCalled, NotAValue, WrongArity
 from gpdsl.language.errors.names import LatentEquality, NotReadable, UnknownFunction, UsedBeforeDefined
 from gpdsl.language.habits import word_habit
-from gpdsl.language.model import Axis, Expression, IndexNumber, Local, Read, parts
+from gpdsl.language.model import Expression, IndexNumber, Local, Read, parts
 from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, CONTRACTIONS, FUNCTIONS, REDUCTIONS
 
 # `if c then a else b`, and its condition: comparisons joined by `and`, `or` and `not`.
@@ -24,42 +24,14 @@ from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, CONTRACTIONS, FUNCTIO
 EXACT = ("==", "!=")
 
 
-def conditional(scope: Scope, place: Place, formula: syntax.Conditional, check: reductions.Check) -> Expression:
-    """The checked form of `if c then a else b`: an `if` of three operands, with the axes of all of them."""
-    found: list[Expression] = []
-    with scope.problems.contained:
-        found.append(condition(scope, place, formula.condition, check))
-    for branch in (formula.then, formula.otherwise):
-        with scope.problems.contained:
-            found.append(check(scope, place, branch))
-    if len(found) < 3:
-        scope.problems.give_up()
-    return operation(scope, place, formula.span, "if", tuple(found))
-
-
-def condition(scope: Scope, place: Place, formula: syntax.Condition, check: reductions.Check) -> Expression:
+def condition(scope: Scope, place: Place, formula: syntax.Condition) -> Expression:
     """The checked form of a condition."""
     if isinstance(formula, syntax.Logical):
-        return operation(scope, place, formula.span, formula.operator, _both(scope, place, formula.operands, check))
-    sides = _both(scope, place, (formula.left, formula.right), check)
+        return operation(scope, place, formula.span, formula.operator, check_all(scope, place, formula.operands))
+    sides = check_all(scope, place, (formula.left, formula.right))
     if formula.operator in EXACT and any(reads_latent(scope, side) for side in sides):
         scope.problems.fail(LatentEquality(formula.span, formula.operator))
     return operation(scope, place, formula.span, formula.operator, sides)
-
-
-def _both(
-    scope: Scope, place: Place, operands: tuple[syntax.Formula | syntax.Condition, ...], check: reductions.Check
-) -> tuple[Expression, ...]:
-    found: list[Expression] = []
-    for operand in operands:
-        try:
-            if isinstance(operand, syntax.Comparison | syntax.Logical):
-                found.append(condition(scope, place, operand, check))
-            else:
-                found.append(check(scope, place, operand))
-        except Failed:
-            continue
-    return tuple(found) if len(found) == len(operands) else scope.problems.give_up()
 
 
 def reads_latent(scope: Scope, expression: Expression) -> bool:
@@ -102,8 +74,8 @@ _REMEDIES = {
 }
 
 
-def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Expression:
-    """The checked form of an expression; fails after recording every independent mistake in it."""
+def check_expression(scope: Scope, place: Place, formula: syntax.Formula | syntax.Condition) -> Expression:
+    """The checked form of an expression or condition; fails after recording every independent mistake in it."""
     match formula:
         case syntax.Literal(span=span, value=value, text=text):
             return number(scope, span, value, text)
@@ -113,8 +85,10 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Exp
             return operation(scope, place, span, "neg", (check_expression(scope, place, operand),))
         case syntax.Binary(span=span, operator="@", left=left, right=right):
             return reductions.contraction(scope, place, span, "@", check_all(scope, place, (left, right)))
-        case syntax.Conditional():
-            return conditional(scope, place, formula, check_expression)
+        case syntax.Conditional(span=span, condition=first, then=then, otherwise=otherwise):
+            return operation(scope, place, span, "if", check_all(scope, place, (first, then, otherwise)))
+        case syntax.Comparison() | syntax.Logical():
+            return condition(scope, place, formula)
         case syntax.Binary(span=span, operator=operator, left=left, right=right):
             return operation(scope, place, span, operator, check_all(scope, place, (left, right)))
         case syntax.Call():
@@ -125,14 +99,11 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula) -> Exp
     return scope.problems.fail(NotAValue(formula.span, "[...]", "list", remedy))
 
 
-def check_all(scope: Scope, place: Place, formulas: Iterable[syntax.Formula]) -> tuple[Expression, ...]:
-    """Several expressions, each checked even when one before it is wrong."""
-    formulas = tuple(formulas)
-    checked: list[Expression] = []
-    for formula in formulas:
-        with scope.problems.contained:
-            checked.append(check_expression(scope, place, formula))
-    return tuple(checked) if len(checked) == len(formulas) else scope.problems.give_up()
+def check_all(
+    scope: Scope, place: Place, formulas: Iterable[syntax.Formula | syntax.Condition]
+) -> tuple[Expression, ...]:
+    """Several expressions or conditions, each checked even when one before it is wrong."""
+    return tuple(scope.problems.each(formulas, lambda formula: check_expression(scope, place, formula)))
 
 
 def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
@@ -156,7 +127,9 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
             what = "inferred for each level, by its prior,"
             advice = "give it another prior, such as `Gamma(2, 2)`, or none: it is then a parameter"
         scope.problems.fail(NotReadable(name.identifier.span, text, what, place.words, advice))
-    axes = _axes_of(scope, place, name.identifier)
+    axes = scope.axes_of(text) if place.recursion is None or text != place.recursion[0] else place.recursion[1]
+    if axes is None:
+        scope.problems.fail(UsedBeforeDefined(name.span, text, scope.places[text].line))
     if scope.labels and (at_level := read_at_level(scope, place, name, axes)) is not None:
         return at_level
     expression = read(scope, place, name, axes)
@@ -179,17 +152,6 @@ def _local(scope: Scope, place: Place, name: syntax.Name) -> Expression:
         return value
     chosen = read(scope, place, name, value.axes if isinstance(value, Local) else ())
     return remember(scope, Local(name.span, chosen.axes, text, chosen.subscripts), fact_of(scope, value))
-
-
-def _axes_of(scope: Scope, place: Place, name: syntax.Identifier) -> tuple[Axis, ...]:
-    if place.recursion is not None and name.text == place.recursion[0]:
-        return place.recursion[1]
-    if name.text in scope.latents:
-        return scope.latents[name.text].values
-    for table in (scope.inputs, scope.outputs, scope.consts, scope.params, scope.rows, scope.lets):
-        if name.text in table:
-            return table[name.text].axes  # type: ignore[attr-defined]
-    return scope.problems.fail(UsedBeforeDefined(name.span, name.text, scope.places[name.text].line))
 
 
 def _largest(values: float | tuple) -> float:
@@ -255,8 +217,7 @@ def _unknown_function(scope: Scope, call: syntax.Call) -> None:
 
 
 def _dimensions(scope: Scope, name: str) -> str:
-    tables = (scope.inputs, scope.consts, scope.params, scope.rows, scope.latents, scope.lets)
-    axes = next((table[name].axes for table in tables if name in table), ())  # type: ignore[attr-defined]
+    axes = scope.latents[name].axes if name in scope.latents else scope.axes_of(name)
     return f"real[{', '.join(axis.describe() for axis in axes)}]" if axes else "real"
 
 

@@ -10,14 +10,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gpdsl.language import model as m, syntax
-from gpdsl.language.checker.axes import read
+from gpdsl.language.checker.axes import all_elements, read
 from gpdsl.language.checker.build import count, levels_of, read_at_level, recorded, refuse_without_level
 from gpdsl.language.checker.reductions import no_names
 from gpdsl.language.checker.scope import SORTS, Place, Scope, describe_axes
 from gpdsl.language.errors import functionals
 from gpdsl.language.errors.calls import LatentCalled, WrongArity
 from gpdsl.language.errors.names import NotReadable, UsedBeforeDefined
-from gpdsl.language.vocabulary import Span
 
 # How often a process with a given kernel can be differentiated (mean-square; Rasmussen and Williams 2006, 4.1.1).
 
@@ -96,7 +95,7 @@ def at_other_inputs(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
     latent = _latent(scope, place, call.function)
     refuse_without_level(scope, call.function)
     functional = m.Functional(_points(scope, call, latent))
-    return recorded(scope, _everywhere(call.span, latent, functional))
+    return recorded(scope, all_elements(call.span, latent.name, latent.values, functional))
 
 
 def elsewhere(scope: Scope, place: Place, formula: syntax.Elsewhere) -> m.Read:
@@ -124,15 +123,11 @@ def derivative(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
         scope.problems.fail(WrongArity(call.span, DERIVATIVE, "2 or 3 arguments", len(call.arguments), _SIGNATURE))
     subject, *along = (each.value for each in call.arguments)
     value, latent = _subject(scope, place, subject, "`D` differentiates", _SIGNATURE, _CHAIN)
-    directions: list[m.Direction] = []
-    axes = list(value.axes)
-    for formula in along:
-        with scope.problems.contained:
-            direction, axis = _direction(scope, place, latent, value.functional.at or latent.arguments, formula)
-            directions.append(direction)
-            axes += [axis] if axis is not None and not any(m.same_axis(axis, each) for each in axes) else []
-    if len(directions) < len(along):
-        scope.problems.give_up()
+    at, axes = value.functional.at or latent.arguments, list(value.axes)
+    found = scope.problems.each(along, lambda formula: _direction(scope, place, latent, at, formula))
+    directions = [direction for direction, _ in found]
+    for _, axis in found:
+        axes += [axis] if axis is not None and not any(m.same_axis(axis, each) for each in axes) else []
     _check_smooth(scope, call, latent, directions)
     # The order of differentiation does not matter, and equal functionals are computed once.
     ordered = tuple(sorted(directions, key=lambda each: (each.argument, str(each.column))))
@@ -160,35 +155,29 @@ def integral(scope: Scope, place: Place, call: syntax.Call) -> m.Read:
         scope.problems.fail(WrongArity(call.span, INTEGRAL, "3 arguments", len(call.arguments), _FROM_TO))
     subject, *ends = (each.value for each in call.arguments)
     value, latent = _subject(scope, place, subject, "`integral` integrates", _FROM_TO, "sums and factors stand outside")
-    at = [end for each in ends if (end := _end(scope, latent, each)) is not None]
-    if len(at) < len(ends):
-        scope.problems.give_up()
+    at = scope.problems.each(ends, lambda end: _end(scope, latent, end))
     _check_integrable(scope, call, latent, value)
     return recorded(scope, replace(value, span=call.span, functional=m.Functional(tuple(at), integrated=True)))
 
 
-def _end(scope: Scope, latent: m.Latent, formula: syntax.Formula) -> str | None:
-    """The name of an input, or a number as it is written; None after a mistake."""
-    with scope.problems.contained:
-        sign, inner = "", formula
-        if isinstance(formula, syntax.Negation):
-            sign, inner = "-", formula.operand
-        if isinstance(inner, syntax.Literal):
-            return f"{sign}{inner.text}"
-        what, suggestion = "a formula", ""
-        if not sign and isinstance(formula, syntax.Name):
-            name = formula.identifier
-            given = scope.inputs.get(name.text)
-            plain = given is not None and formula.subscripts is None and not given.axes
-            if plain and given is not None and given.kind in _ENDS:
-                return name.text
-            what = (
-                SORTS[scope.sort_of(name)] if given is None else f"not one number: `{name.text} : {_typed(given.axes)}`"
-            )
-            if plain and given is not None:
-                what = f"of type {given.kind}"
-        scope.problems.fail(functionals.NotABound(formula.span, what, latent.name, suggestion))
-    return None
+def _end(scope: Scope, latent: m.Latent, formula: syntax.Formula) -> str:
+    """The name of an input, or a number as it is written."""
+    sign, inner = ("-", formula.operand) if isinstance(formula, syntax.Negation) else ("", formula)
+    if isinstance(inner, syntax.Literal):
+        return f"{sign}{inner.text}"
+    what = "a formula"
+    if not sign and isinstance(formula, syntax.Name):
+        name = formula.identifier
+        given = scope.inputs.get(name.text)
+        if given is None:
+            what = SORTS[scope.sort_of(name)]
+        elif formula.subscripts is not None or given.axes:
+            what = f"not one number: `{name.text} : {_typed(given.axes)}`"
+        elif given.kind in _ENDS:
+            return name.text
+        else:
+            what = f"of type {given.kind}"
+    return scope.problems.fail(functionals.NotABound(formula.span, what, latent.name))
 
 
 def _check_integrable(scope: Scope, call: syntax.Call, latent: m.Latent, value: m.Read) -> None:
@@ -257,12 +246,6 @@ def _latent(scope: Scope, place: Place, name: syntax.Identifier) -> m.Latent:
     return latent
 
 
-def _everywhere(span: Span, latent: m.Latent, functional: m.Functional) -> m.Read:
-    """A read of every element."""
-    chosen = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in latent.values)
-    return m.Read(span, latent.values, latent.name, chosen, functional)
-
-
 def _points(scope: Scope, call: syntax.Call, latent: m.Latent) -> tuple[str, ...]:
     """The inputs that a latent is taken at, one per argument; none when they are its own.
 
@@ -274,13 +257,8 @@ def _points(scope: Scope, call: syntax.Call, latent: m.Latent) -> tuple[str, ...
     if len(call.arguments) != len(wanted):
         expected = count(len(wanted))
         scope.problems.fail(WrongArity(call.span, latent.name, expected, len(call.arguments), signature))
-    found: list[str] = []
-    for argument, own in zip(call.arguments, wanted, strict=True):
-        with scope.problems.contained:
-            found.append(_point(scope, latent, own, argument.value))
-    if len(found) < len(call.arguments):
-        scope.problems.give_up()
-    points = iter(found)
+    pairs = zip(call.arguments, wanted, strict=True)
+    points = iter(scope.problems.each(pairs, lambda pair: _point(scope, latent, pair[1], pair[0].value)))
     at = tuple(next(points) if own in scope.inputs else own for own in latent.arguments)
     return () if at == latent.arguments else at
 
@@ -322,7 +300,7 @@ def _subject(
                 latent = _latent(scope, place, name)
                 if isinstance(formula, syntax.Call):
                     functional = m.Functional(_points(scope, formula, latent))
-                    return _everywhere(formula.span, latent, functional), latent
+                    return all_elements(formula.span, latent.name, latent.values, functional), latent
                 at_level = read_at_level(scope, place, formula, latent.values)
                 return at_level if isinstance(at_level, m.Read) else read(scope, place, formula, latent.values), latent
             if isinstance(formula, syntax.Name):

@@ -41,16 +41,15 @@ READABLE = frozenset({"const", "param"})
 def check_functions(scope: Scope, statements: Sequence[syntax.FunctionStatement], check: Check) -> None:
     """Check every definition, those that others call first."""
     by_name = {statement.name.text: statement for statement in statements}
+
+    def one(scope: Scope, statement: syntax.FunctionStatement) -> None:
+        name, arguments, parameters = statement.name, texts_of(statement.arguments), texts_of(statement.parameters)
+        body = check_formula(scope, statement, arguments, check)
+        scope.formulas[name.text] = statement
+        scope.functions[name.text] = m.Function(name.text, name.span, arguments, parameters, body)
+
     for name in _in_order(scope, by_name):
-        statement = by_name[name]
-        with scope.problems.contained:
-            body = check_formula(scope, statement, texts_of(statement.arguments), check)
-            scope.formulas[name] = statement
-            scope.functions[name] = m.Function(
-                name, statement.name.span, texts_of(statement.arguments), texts_of(statement.parameters), body
-            )
-            continue
-        scope.lost.add(name)
+        scope.attempt(name, one, by_name[name])
 
 
 def check_formula(scope: Scope, statement: Statement, arguments: tuple[str, ...], check: Check) -> m.Expression:
@@ -144,19 +143,17 @@ def passed_arguments(
     names = (*required, *texts_of(statement.parameters))
     signature = _signature(statement)
     matched = match_arguments(scope, call, names, signature, required=required)
-    found: dict[str, tuple[m.Expression, Passed]] = {}
-    for each in names:
-        with scope.problems.contained:
-            if each in matched:
-                formula = matched[each]
-                found[each] = check(scope, place, formula), _passed(place, formula)
-            elif each in scope.sorts or each in scope.lost:
-                own = syntax.Name(call.span, syntax.Identifier(call.span, each))
-                found[each] = check(scope, replace(place, local={}, passed={}, generic=False), own), Passed()
-            else:
-                shown = f"`{each}` (the file declares no `{each}`)"
-                scope.problems.fail(MissingArgument(call.span, name, shown, signature))
-    return found if len(found) == len(names) else scope.problems.give_up()
+
+    def one(each: str) -> tuple[m.Expression, Passed]:
+        if each in matched:
+            return check(scope, place, matched[each]), _passed(place, matched[each])
+        if each not in scope.sorts and each not in scope.lost:
+            shown = f"`{each}` (the file declares no `{each}`)"
+            scope.problems.fail(MissingArgument(call.span, name, shown, signature))
+        own = syntax.Name(call.span, syntax.Identifier(call.span, each))
+        return check(scope, replace(place, local={}, passed={}, generic=False), own), Passed()
+
+    return dict(zip(names, scope.problems.each(names, one), strict=True))
 
 
 def _signature(statement: Statement) -> str:
@@ -295,11 +292,8 @@ def external_arguments(
     wrong = False
     for argument, expected in zip(arguments, declared, strict=True):
         if not same_dimensions(argument.axes, expected.axes):
-            scope.problems.add(
-                PassedAxes(
-                    argument.span, name, expected.name, describe_axes(expected.axes), describe_axes(argument.axes)
-                )
-            )
+            shown = describe_axes(expected.axes), describe_axes(argument.axes)
+            scope.problems.add(PassedAxes(argument.span, name, expected.name, *shown))
             wrong = True
     return arguments if not wrong else scope.problems.give_up()
 

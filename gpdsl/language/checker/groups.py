@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpdsl.language import model as m, syntax
+from gpdsl.language.checker.axes import all_elements
 from gpdsl.language.checker.build import number, operation, over_levels
 from gpdsl.language.checker.distributions import check_distribution
 from gpdsl.language.checker.functions import nodes
@@ -90,12 +91,6 @@ def latent_of_levels(scope: Scope, latent: m.Latent, axes: Sequence[m.Axis], col
     kernel = m.KernelProduct(span, (seeing(latent.kernel, columns), *apart))
     scope.by_group[latent.name] = ByGroup(tuple(axes), latent.name, False)
     return replace(latent, arguments=(*latent.arguments, *labels), kernel=kernel)
-
-
-def all_elements(span: Span, name: str, axes: tuple[m.Axis, ...]) -> m.Read:
-    """All elements of a quantity."""
-    chosen = tuple(m.IndexValue(axis.name) if axis.name is not None else m.Whole(axis) for axis in axes)
-    return m.Read(span, axes, name, chosen)
 
 
 def seeing(kernel: m.Kernel, columns: tuple[m.Expression, ...]) -> m.Kernel:

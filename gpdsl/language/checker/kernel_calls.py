@@ -78,12 +78,7 @@ def selected(
     if domain.over is not None:
         scope.problems.fail(NoColumnsOfPoints(formula.span, domain.latent))
     items = formula.items if isinstance(formula, syntax.Array) else (formula,)
-    chosen: list[m.Expression] = []
-    for item in items:
-        with scope.problems.contained:
-            chosen.append(_column(scope, place, item, domain))
-    if len(chosen) < len(items):
-        scope.problems.give_up()
+    chosen = scope.problems.each(items, lambda item: _column(scope, place, item, domain))
     return tuple(chosen), replace(domain, input_axis=column_axis(chosen, domain))
 
 
@@ -238,16 +233,9 @@ def fit_argument(scope: Scope, checked: m.Expression, domain: Domain, *, vector:
         allowed = (*allowed, domain.input_axis)
     for axis in checked.axes:
         if not contains(allowed, axis):
-            source = carrier(checked, axis)
-            scope.problems.fail(
-                KernelAxis(
-                    source.span,
-                    scope.quote(source.span).strip("`"),
-                    axis.describe(),
-                    domain.describe(),
-                    domain.shapes(vector=vector),
-                )
-            )
+            span, shapes = carrier(checked, axis).span, domain.shapes(vector=vector)
+            what = scope.quote(span).strip("`"), axis.describe(), domain.describe()
+            scope.problems.fail(KernelAxis(span, *what, shapes))
 
 
 def _fit_array(this: _Call, parameter: Parameter, checked: m.Expression) -> None:
@@ -265,17 +253,9 @@ def _fit_array(this: _Call, parameter: Parameter, checked: m.Expression) -> None
         expected_words = f"the axes `{', '.join(names)}`" if len(names) > 1 else f"one axis, `{names[0]}`"
         if "columns" in parameter.array and this.domain.input_axis is not None:
             expected_words += f", and may have that of the input, `{this.domain.input_axis.describe()}`, after it"
-        name = this.family.name
-        this.scope.problems.fail(
-            wrong.ArrayNeeded(
-                checked.span,
-                parameter.name,
-                name,
-                expected_words,
-                describe_axes(tuple(own)),
-                _EXAMPLES[name],
-            )
-        )
+        name, given = this.family.name, describe_axes(tuple(own))
+        needed = wrong.ArrayNeeded(checked.span, parameter.name, name, expected_words, given, _EXAMPLES[name])
+        this.scope.problems.fail(needed)
 
 
 def _sizes(scope: Scope, call: syntax.Call, parameter: Parameter, formula: syntax.Formula) -> tuple[int, ...]:

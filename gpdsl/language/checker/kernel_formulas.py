@@ -6,15 +6,14 @@ are those of either: the covariance of outputs that differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from gpdsl.language import model as m, syntax
-from gpdsl.language.checker.axes import alike, carrier, contains
+from gpdsl.language.checker.axes import alike, all_elements, carrier, contains
 from gpdsl.language.checker.build import match_arguments, remember
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.functions import nodes, texts_of
-from gpdsl.language.checker.groups import all_elements
 from gpdsl.language.checker.kernel_calls import ON, Domain, argument_axes, column_axis, fit_argument, own_axes, selected
 from gpdsl.language.checker.scope import Fact, Left, Place, Scope, describe_axes
 from gpdsl.language.errors import definitions as wrong
@@ -38,9 +37,8 @@ def check_definition(scope: Scope, statement: syntax.KernelStatement) -> None:
     if not 1 <= len(points) <= 2:
         scope.problems.fail(wrong.KernelPoints(points[-1].span if points else statement.span, name, len(points)))
     if len(levels) not in (0, 2):
-        scope.problems.fail(
-            wrong.KernelLevels(levels[-1].span, name, "1 name" if len(levels) == 1 else f"{len(levels)} names")
-        )
+        names = "1 name" if len(levels) == 1 else f"{len(levels)} names"
+        scope.problems.fail(wrong.KernelLevels(levels[-1].span, name, names))
     seen: set[str] = set()
     for each in (*levels, *points, *parameters):
         if each.text in seen:
@@ -73,23 +71,20 @@ def check_formula(scope: Scope, place: Place, call: syntax.Call, domain: Domain)
     level = None
     if definition.levels:
         on, seen, level = _at_levels(scope, call, definition, on, seen)
-    arrays = _arrays(scope, statement)
-    arguments: dict[str, m.Expression] = {}
-    for parameter in statement.parameters:
-        formula = matched.get(parameter.text)
-        if formula is None:
-            formula = syntax.Name(call.span, syntax.Identifier(call.span, parameter.text))
-        with scope.problems.contained:
-            checked = check_expression(scope, place, formula)
-            if parameter.text in arrays:
-                _fit_array(scope, statement, parameter.text, checked, arrays[parameter.text], seen, level)
-            else:
-                _fit_number(scope, statement, parameter.text, checked, seen, level)
-            arguments[parameter.text] = checked
-    if len(arguments) < len(names):
-        scope.problems.give_up()
+    arrays, over = _arrays(scope, statement), _Call(scope, statement, seen, level)
+
+    def passed(parameter: str) -> m.Expression:
+        given = matched.get(parameter, syntax.Name(call.span, syntax.Identifier(call.span, parameter)))
+        checked = check_expression(scope, place, given)
+        if parameter in arrays:
+            over.fit_array(parameter, checked, arrays[parameter])
+        else:
+            over.fit_number(parameter, checked)
+        return checked
+
+    arguments = dict(zip(names, scope.problems.each(names, passed), strict=True))
     own = {each: own_axes(arguments[each], seen) for each in arrays}
-    body = _over(scope, call, statement, arguments, own, seen, level)
+    body = over.body(call, arguments, own)
     return m.KernelFormula(call.span, name, arguments, definition.arguments, body, on, definition.levels, own)
 
 
@@ -157,89 +152,68 @@ def _subscripted(scope: Scope, levels: tuple[str, ...], subscript: syntax.Subscr
     return scope.indices[name].axis if name in scope.indices else m.Axis(None, dimension=f"?{position}")
 
 
-def _fit_array(
-    scope: Scope,
-    statement: syntax.KernelStatement,
-    parameter: str,
-    checked: m.Expression,
-    wanted: tuple[m.Axis, ...],
-    domain: Domain,
-    level: m.Axis | None,
-) -> None:
-    """An argument read by levels has their axis where the formula reads it so, and perhaps that of the columns last."""
-    own, columns = own_axes(checked, domain), domain.input_axis
-    expected = [level if axis == LEVELS and level is not None else axis for axis in wanted]
-    rest = own[len(wanted) :]
-    fits = len(own) >= len(wanted) and all(
-        alike(one, axis) if want == LEVELS in wanted[:k] else one.name is None or m.same_axis(one, axis)
-        for k, (one, want, axis) in enumerate(zip(expected, wanted, own, strict=False))
-    )
-    if rest:
-        fits = fits and len(statement.arguments) == 2 and columns is not None and _same(rest, (columns,))
-    if not fits:
-        shown = ", ".join(axis.name or f"q{k}" for k, axis in enumerate(expected, 1))
-        words = f"the axes `{shown}`" if len(expected) > 1 else f"one axis, `{shown}`"
-        example = f"param {parameter}[{shown}] : positive"
-        name = statement.name.text
-        scope.problems.fail(wrong.ArrayNeeded(checked.span, parameter, name, words, describe_axes(own), example))
+@dataclass(frozen=True)
+class _Call:
+    """A formula as one call has it: over the domain that it sees, and the axis of the levels of its points, if any."""
 
+    scope: Scope
+    statement: syntax.KernelStatement
+    domain: Domain
+    level: m.Axis | None
 
-def _same(one: tuple[m.Axis, ...], other: tuple[m.Axis, ...]) -> bool:
-    return len(one) == len(other) and all(map(m.same_axis, one, other))
+    def fit_array(self, parameter: str, checked: m.Expression, wanted: tuple[m.Axis, ...]) -> None:
+        """An argument read by levels has their axis where the formula does, and perhaps that of the columns last."""
+        own, columns = own_axes(checked, self.domain), self.domain.input_axis
+        expected = [self.level if axis == LEVELS and self.level is not None else axis for axis in wanted]
+        rest = own[len(wanted) :]
+        fits = len(own) >= len(wanted) and all(
+            alike(one, axis) if want == LEVELS in wanted[:k] else one.name is None or m.same_axis(one, axis)
+            for k, (one, want, axis) in enumerate(zip(expected, wanted, own, strict=False))
+        )
+        if rest:
+            alone = len(self.statement.arguments) == 2 and columns is not None and len(rest) == 1
+            fits = fits and alone and contains((columns,), rest[0])  # type: ignore[arg-type]
+        if not fits:
+            shown = ", ".join(axis.name or f"q{k}" for k, axis in enumerate(expected, 1))
+            words = f"the axes `{shown}`" if len(expected) > 1 else f"one axis, `{shown}`"
+            name, given, example = (
+                self.statement.name.text,
+                describe_axes(own),
+                f"param {parameter}[{shown}] : positive",
+            )
+            self.scope.problems.fail(wrong.ArrayNeeded(checked.span, parameter, name, words, given, example))
 
+    def fit_number(self, parameter: str, checked: m.Expression) -> None:
+        """An argument is one number, or in a formula of two points one for each of their columns."""
+        statement, domain, columns = self.statement, self.domain, self.domain.input_axis
+        if self.level is not None and contains(own_axes(checked, domain), self.level):
+            first, second = texts_of(statement.levels)
+            one = f"one number: in the formula, read `{parameter}[{first}]` and `{parameter}[{second}]`"
+            where = self.level.describe(), domain.describe()
+            self.scope.problems.fail(KernelAxis(checked.span, parameter, *where, one))
+        points = statement.arguments
+        if len(points) == 1 and columns is not None and contains(own_axes(checked, domain), columns):
+            name = statement.name.text
+            self.scope.problems.fail(wrong.VectorInDistance(checked.span, name, parameter, points[0].text))
+        fit_argument(self.scope, checked, domain, vector=len(points) == 2)
 
-def _fit_number(
-    scope: Scope,
-    statement: syntax.KernelStatement,
-    parameter: str,
-    checked: m.Expression,
-    domain: Domain,
-    level: m.Axis | None,
-) -> None:
-    """An argument is one number, or in a formula of two points one for each of their columns."""
-    if level is not None and contains(own_axes(checked, domain), level):
-        first, second = texts_of(statement.levels)
-        one = f"one number: in the formula, read `{parameter}[{first}]` and `{parameter}[{second}]`"
-        scope.problems.fail(KernelAxis(checked.span, parameter, level.describe(), domain.describe(), one))
-    points, columns = statement.arguments, domain.input_axis
-    if len(points) == 1 and columns is not None and any(_is_columns(a, columns, domain) for a in checked.axes):
-        scope.problems.fail(wrong.VectorInDistance(checked.span, statement.name.text, parameter, points[0].text))
-    fit_argument(scope, checked, domain, vector=len(points) == 2)
-
-
-def _is_columns(axis: m.Axis, columns: m.Axis, domain: Domain) -> bool:
-    return contains((columns,), axis) and not contains(domain.axes, axis)
-
-
-# The formula as one call has it.
-
-
-def _over(
-    scope: Scope,
-    call: syntax.Call,
-    statement: syntax.KernelStatement,
-    arguments: Mapping[str, m.Expression],
-    arrays: Mapping[str, tuple[m.Axis, ...]],
-    domain: Domain,
-    level: m.Axis | None,
-) -> m.Expression:
-    """The formula over the columns of this call; its points and parameters are `Local`."""
-    points = statement.arguments
-    axis = domain.input_axis if len(points) == 2 else None
-    if axis is None and len(points) == 2 and _over_columns(statement.value, frozenset(p.text for p in points)):
-        axis = m.Axis(None, size=1)
-    columns = (axis,) if axis is not None else ()
-    local = _points(scope, statement, axis)
-    for parameter in statement.parameters:
-        own = own_axes(arguments[parameter.text], domain)
-        if parameter.text not in arrays:
-            own = tuple(each for each in own if contains(columns, each))
-        local[parameter.text] = _local(scope, parameter, own)
-    body = _body(scope, statement, local, axis, level)
-    if body.axes:
-        point = points[0].text
-        scope.problems.fail(wrong.WrittenForOneColumn(call.span, statement.name.text, domain.describe(), point))
-    return body
+    def body(self, call: syntax.Call, arguments: Mapping[str, m.Expression], arrays: Collection[str]) -> m.Expression:
+        """The formula over the columns of this call; its points and parameters are `Local`."""
+        points, axis = self.statement.arguments, None
+        if len(points) == 2:
+            over = _over_columns(self.statement.value, frozenset(texts_of(points)))
+            axis = self.domain.input_axis or (m.Axis(None, size=1) if over else None)
+        local = _points(self.scope, self.statement, axis)
+        for parameter in self.statement.parameters:
+            own = own_axes(arguments[parameter.text], self.domain)
+            if parameter.text not in arrays:
+                own = tuple(each for each in own if axis is not None and contains((axis,), each))
+            local[parameter.text] = _local(self.scope, parameter, own)
+        body = _body(self.scope, self.statement, local, axis, self.level)
+        if body.axes:
+            name, seen, point = self.statement.name.text, self.domain.describe(), points[0].text
+            self.scope.problems.fail(wrong.WrittenForOneColumn(call.span, name, seen, point))
+        return body
 
 
 def _points(scope: Scope, statement: syntax.KernelStatement, axis: m.Axis | None) -> dict[str, m.Expression]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from functools import reduce
 
 from gpdsl.language import model as m, syntax
-from gpdsl.language.checker.axes import declared_axes
+from gpdsl.language.checker.axes import all_elements, declared_axes
 from gpdsl.language.checker.build import fact_of, match_arguments, number, operation, over_levels, require_axes
 from gpdsl.language.checker.constraints import check_domain
 from gpdsl.language.checker.expressions import check_expression
-from gpdsl.language.checker.groups import all_elements, check_labels_seen, latent_of_levels, refuse_levels_in_kernel
+from gpdsl.language.checker.groups import check_labels_seen, latent_of_levels, refuse_levels_in_kernel
 from gpdsl.language.checker.kernel_calls import Domain, argument_axes, check_family, side_by_side, whole
 from gpdsl.language.checker.kernel_formulas import check_formula
 from gpdsl.language.checker.layers import points_index, refuse_as_argument
@@ -66,13 +66,9 @@ def _is_kernel(scope: Scope, formula: syntax.Formula) -> bool:
 
 
 def _sum(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -> m.Kernel:
-    terms: list[m.Kernel] = []
-    parts = _chain(formula, "+")
-    for part in parts:
-        with scope.problems.contained:
-            kernel = check_kernel(scope, place, part, domain)
-            terms.extend(kernel.terms if isinstance(kernel, m.KernelSum) else [kernel])
-    return m.KernelSum(formula.span, tuple(terms)) if len(terms) >= len(parts) else scope.problems.give_up()
+    found = scope.problems.each(_chain(formula, "+"), lambda part: check_kernel(scope, place, part, domain))
+    terms = (term for each in found for term in (each.terms if isinstance(each, m.KernelSum) else (each,)))
+    return m.KernelSum(formula.span, tuple(terms))
 
 
 def _chain(formula: syntax.Formula, operator: str) -> list[syntax.Formula]:
@@ -296,7 +292,15 @@ def _process(
     kernel: m.Kernel | None = None
     with scope.problems.contained:
         here = Place("the mean of a latent", _IN_MEAN, left, {**bound, **points})  # type: ignore[dict-item]
-        mean = _mean(scope, formula, matched.get("mean"), here, domain)
+        zero = syntax.Literal(formula.span, "0", 0)
+        mean = check_expression(scope, here, matched.get("mean", zero))
+        require_axes(scope, left, mean, (*domain.axes, *domain.levels, *filter(None, (domain.over,))))
+        for each in m.reads_of(mean):
+            if domain.over is not None and scope.sorts[each.name] == "input":
+                scope.problems.fail(FieldInRow(each.span, left.name, f"`{each.name}` differs between rows"))
+            if each.name in (scope.rows.keys() | scope.latents.keys()) - set(domain.arguments):
+                what, advice = SORTS[scope.sorts[each.name]], "only the arguments of the latent itself have values here"
+                scope.problems.fail(NotReadable(each.span, each.name, what, here.words, advice))
     with scope.problems.contained:
         place = Place("a kernel", _IN_KERNEL, left, bound)
         if levels:
@@ -304,19 +308,3 @@ def _process(
         # Without its inputs the axes of a kernel cannot be judged.
         kernel = check_kernel(scope, place, matched["kernel"], domain) if not wrong else None
     return (mean, kernel) if mean is not None and kernel is not None else scope.problems.give_up()
-
-
-def _mean(
-    scope: Scope, call: syntax.Call, formula: syntax.Formula | None, place: Place, domain: Domain
-) -> m.Expression:
-    if formula is None:
-        return number(scope, call.span, 0, "0")
-    mean = check_expression(scope, place, formula)
-    require_axes(scope, place.left, mean, (*domain.axes, *domain.levels, *filter(None, (domain.over,))))
-    for each in m.reads_of(mean):
-        if domain.over is not None and scope.sorts[each.name] == "input":
-            scope.problems.fail(FieldInRow(each.span, place.left.name, f"`{each.name}` differs between rows"))
-        if each.name in (scope.rows.keys() | scope.latents.keys()) - set(domain.arguments):
-            what, advice = SORTS[scope.sorts[each.name]], "only the arguments of the latent itself have values here"
-            scope.problems.fail(NotReadable(each.span, each.name, what, place.words, advice))
-    return mean

@@ -76,15 +76,10 @@ class Observed:
         return found
 
 
-def check_left(scope: Scope, formula: syntax.Formula, right: syntax.Formula) -> Observed:
+def check_left(scope: Scope, formula: syntax.Formula, right: syntax.Formula | None = None) -> Observed:
     """One part of a left side, and what stands right of its `~`."""
-    if isinstance(formula, syntax.Name):
-        observed = _output(scope, formula, right)
-        return replace(observed, kind=observed.output.kind)
-    return _transformed(scope, formula)
-
-
-def _output(scope: Scope, formula: syntax.Name, right: syntax.Formula | None = None) -> Observed:
+    if not isinstance(formula, syntax.Name):
+        return _transformed(scope, formula)
     name = formula.identifier
     sort = scope.sorts.get(name.text)
     if sort is None and name.text not in scope.lost:
@@ -112,13 +107,10 @@ def _output(scope: Scope, formula: syntax.Name, right: syntax.Formula | None = N
     for subscript in formula.subscripts or ():
         if not isinstance(subscript.value, syntax.Name | syntax.Literal):
             scope.problems.fail(BadSubscript(subscript.span))
-    guards: tuple[m.Guard, ...] = ()
-    if any(each.comparison for each in formula.subscripts or ()):
-        checked = read(scope, place, _without_guards(formula), output.axes)
-        guards = _guards(scope, formula, checked)
-    else:
-        checked = read(scope, place, formula, output.axes)
-    return Observed(output, checked.subscripts, checked.axes, formula.span, formula.subscripts is None, guards)
+    plain, guarded = formula.subscripts is None, any(each.comparison for each in formula.subscripts or ())
+    checked = read(scope, place, _without_guards(formula) if guarded else formula, output.axes)
+    guards = _guards(scope, formula, checked) if guarded else ()
+    return Observed(output, checked.subscripts, checked.axes, formula.span, plain, guards, kind=output.kind)
 
 
 def _guards(scope: Scope, formula: syntax.Name, checked: m.Read) -> tuple[m.Guard, ...]:
@@ -161,7 +153,7 @@ def _transformed(scope: Scope, formula: syntax.Formula) -> Observed:
         remedy = "for example `log(y) ~ Normal(f, s)`; a quantity computed from others is `let g = ...`"
         scope.problems.fail(LeftSide(formula.span, "this reads none", remedy)) if not unknown else None
         scope.problems.give_up()
-    observed = [_output(scope, each) for each in mentions]
+    observed = [check_left(scope, each) for each in mentions]
     for each in observed[1:]:
         if (each.subscripts, each.guards) != (observed[0].subscripts, observed[0].guards):
             remedy = "write the same subscripts everywhere on the left, and read other elements on the right"
@@ -192,11 +184,8 @@ def _monotone(scope: Scope, formula: syntax.Formula, observed: Observed) -> Obse
     except Undefined as problem:
         remedy = _DEFINED[output.kind].format(name=output.name)
         span = formula.span if problem.expression.span.line != formula.span.line else problem.expression.span
-        scope.problems.fail(
-            NotDefinedEverywhere(
-                span, problem.operator, output.name, output.kind, output.span.line, problem.needs, remedy
-            )
-        )
+        what = problem.operator, output.name, output.kind, output.span.line, problem.needs
+        scope.problems.fail(NotDefinedEverywhere(span, *what, remedy))
     if not found.known:
         _try(scope, formula, checked, output)
     return replace(observed, transform=checked, kind=_kind(found))

@@ -47,16 +47,8 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
                 scope.problems.fail(wrong.BadSubscript(subscript.span))
             if names[position] not in (None, index.text):
                 remedy = f"write `{statement.name.text}[{names[position]}]` in every case"
-                scope.problems.fail(
-                    wrong.WrongIndex(
-                        index.span,
-                        statement.name.text,
-                        names[position] or "",
-                        index.text,
-                        scope.describe_index(index.text),
-                        remedy,
-                    )
-                )
+                what, own, told = statement.name.text, names[position] or "", scope.describe_index(index.text)
+                scope.problems.fail(wrong.WrongIndex(index.span, what, own, index.text, told, remedy))
             names[position] = index.text
     for position, name in enumerate(names):
         if name is None:
@@ -179,12 +171,7 @@ def check_let(scope: Scope, statements: Sequence[syntax.LetStatement]) -> None:
         scope.problems.fail(TooManyCases(first.name.span, first.name.text, MAX_CASES))
     axes = case_axes(scope, statements)
     check_distinct(scope, first.name.text, first.name.span, axes)
-    cases: list[m.Case] = []
-    for statement in statements:
-        with scope.problems.contained:
-            cases.append(_check_case(scope, statement, axes))
-    if len(cases) < len(statements):
-        scope.problems.give_up()
+    cases = scope.problems.each(statements, lambda statement: _check_case(scope, statement, axes))
     check_coverage(scope, first.name.text, first.name.span, axes, cases)
     _check_recursion(scope, first, axes, cases)
     _define(scope, first, axes, tuple(cases))

@@ -227,17 +227,6 @@ CENTRAL = 3.0
 TYPICAL = {"real": 0.5, "positive": 0.5, "count": 1.0, "unit": 0.5, "time": 0.5}
 """A value for inputs, which only data will tell."""
 
-_COMPARED = {
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-}
-
 
 def value_at(tables: Tables, expression: m.Expression, y: float) -> float:
     """The left side where the output is y, at the initial parameters; NaN where it has no finite value.
@@ -296,12 +285,8 @@ def _value(tables: Tables, expression: m.Expression, env: Mapping[str, int], y: 
             return _total(operator, values)
         case m.Operation(operator="if", operands=(condition, then, otherwise)):
             return _value(tables, then if _value(tables, condition, env, y) else otherwise, env, y)
-        case m.Operation(operator="not", operands=(operand,)):
-            return float(not _value(tables, operand, env, y))
         case m.Operation(operator=operator, operands=operands):
-            values = [_value(tables, each, env, y) for each in operands]
-            compared = _COMPARED.get(operator)
-            return float(compared(*values)) if compared else evaluate(operator, tuple(values))
+            return evaluate(operator, tuple(_value(tables, each, env, y) for each in operands))
     raise TypeError(type(expression).__name__)
 
 

@@ -167,24 +167,14 @@ def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen
 def _known(scope: Scope, call: syntax.Call, observed: list[Observed]) -> m.DistributionCall:
     entry = DISTRIBUTIONS[call.function.text]
     if len(observed) > 1:
-        scope.problems.fail(
-            WrongArity(observed[1].span, entry.name, "one output on its left", len(observed), f"y ~ {entry.name}(...)")
-        )
+        _refuse_several(scope, observed, entry.name)
     left = observed[0]
     output = left.output
     if left.kind not in entry.kinds:
         choices = ", ".join(each.name for each in DISTRIBUTIONS.values() if left.kind in each.kinds)
-        scope.problems.fail(
-            WrongKind(
-                call.function.span,
-                output.name if left.transform is None else scope.quote(left.span).strip("`"),
-                left.kind,
-                output.span.line,
-                entry.name,
-                " and ".join(entry.kinds) or "no",
-                choices,
-            )
-        )
+        name = output.name if left.transform is None else scope.quote(left.span).strip("`")
+        what = name, left.kind, output.span.line, entry.name, " and ".join(entry.kinds) or "no"
+        scope.problems.fail(WrongKind(call.function.span, *what, choices))
     place = _place(scope, left)
     if left.transform is not None:
         if entry.support == "vector":
@@ -206,9 +196,13 @@ def _place(scope: Scope, left: Observed) -> Place:
 def _by_formula(scope: Scope, call: syntax.Call, observed: list[Observed]) -> m.DistributionCall:
     name = call.function.text
     if len(observed) > 1:
-        expected = "one output on its left"
-        scope.problems.fail(WrongArity(observed[1].span, name, expected, len(observed), f"y ~ {name}(...)"))
+        _refuse_several(scope, observed, name)
     return density_call(scope, _place(scope, observed[0]), call, observed[0])
+
+
+def _refuse_several(scope: Scope, observed: list[Observed], name: str) -> None:
+    expected, form = "one output on its left", f"y ~ {name}(...)"
+    scope.problems.fail(WrongArity(observed[1].span, name, expected, len(observed), form))
 
 
 def _unknown(scope: Scope, call: syntax.Call, output: m.Output) -> None:

@@ -64,15 +64,8 @@ def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...
         shown = ", ".join(f"`{each}`" for each in known)
         habit, elsewhere = TYPES.of(word.text), word.text in TYPES.values()
         suggestion = habit if habit in known else "" if elsewhere else scope.problems.suggest(word.text, known)
-        scope.problems.fail(
-            UnknownType(
-                word.span,
-                word.text[:30],
-                f"an {statement}" if statement[0] in "aeio" else f"a {statement}",
-                shown,
-                suggestion,
-            )
-        )
+        what = f"an {statement}" if statement[0] in "aeio" else f"a {statement}"
+        scope.problems.fail(UnknownType(word.span, word.text[:30], what, shown, suggestion))
     return word.text
 
 
@@ -229,12 +222,8 @@ def _check_support(scope: Scope, prior: m.DistributionCall, param: m.Param) -> N
     least, most = m.interval_of(support)
     if low < least or high > most:
         remedy = "declare `real(lower = 0, upper = 1)` or `unit`" if support == "unit" else f"declare it `{support}`"
-        shown = _described(param)
-        scope.problems.fail(
-            PriorElsewhere(
-                prior.span, inner.name, _VALUES[support], param.name, shown, f"{remedy}, or change the prior"
-            )
-        )
+        remedy, values = f"{remedy}, or change the prior", _VALUES[support]
+        scope.problems.fail(PriorElsewhere(prior.span, inner.name, values, param.name, _described(param), remedy))
     bounds = {name: fact_of(scope, each).value for name, each in prior.arguments.items() if name in BOUNDS}
     lower, upper = bounds.get("lower"), bounds.get("upper")
     if (lower is not None and low < lower) or (upper is not None and high > upper):

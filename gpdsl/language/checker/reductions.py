@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from gpdsl.language import model as m, syntax
@@ -154,14 +154,10 @@ def _running(scope: Scope, subscript: m.Subscript) -> m.Axis | None:
 
 
 def _declared(scope: Scope, value: m.Read) -> tuple[m.Axis, ...]:
-    tables: tuple[Mapping, ...] = (scope.inputs, scope.outputs, scope.consts, scope.params, scope.rows)
-    if value.name in scope.latents:
-        return scope.latents[value.name].values
-    for table in (*tables, scope.lets):
-        if value.name in table:
-            return table[value.name].axes
+    axes = scope.axes_of(value.name)
     # The `let` being defined: it is read by subscripts only, whose axes are those of its indices.
-    return tuple(_running(scope, each) or m.Axis(None, dimension="?") for each in value.subscripts)
+    within = tuple(_running(scope, each) or m.Axis(None, dimension="?") for each in value.subscripts)
+    return within if axes is None else axes
 
 
 Check = Callable[[Scope, Place, syntax.Formula], m.Expression]

@@ -14,15 +14,14 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from types import MappingProxyType
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from gpdsl.language import model as m
 from gpdsl.language.errors.base import Mistake
-from gpdsl.language.errors.limits import TooManyMistakes
 from gpdsl.language.errors.names import UnknownName
 from gpdsl.language.habits import scale_habit, word_habit
 from gpdsl.language.syntax import DensityStatement, FunctionStatement, Identifier, KernelStatement
-from gpdsl.language.vocabulary import MAX_REPORTED, Source, Span, closest
+from gpdsl.language.vocabulary import Source, Span, closest
 
 
 @dataclass(frozen=True)
@@ -120,6 +119,10 @@ class Failed(Exception):
     """Raised once a mistake has been recorded; caught where the next independent part begins."""
 
 
+Part = TypeVar("Part")
+Checked = TypeVar("Checked")
+
+
 @dataclass
 class Problems:
     """Mistakes found so far."""
@@ -143,22 +146,18 @@ class Problems:
     contained: ClassVar[AbstractContextManager[None]] = suppress(Failed)
     """A part whose failure does not stop what follows it."""
 
+    def each(self, parts: Iterable[Part], check: Callable[[Part], Checked]) -> list[Checked]:
+        """What a check makes of independent parts, all of which are checked; gives up afterwards where one failed."""
+        parts, found = list(parts), list[Checked]()
+        for part in parts:
+            with self.contained:
+                found.append(check(part))
+        return found if len(found) == len(parts) else self.give_up()
+
     def suggest(self, word: str, candidates: Iterable[str]) -> str:
         """The nearest known word, for the first mistakes of a file: comparing thousands of words takes long."""
         self._suggestions += 1
         return closest(word, candidates) if self._suggestions <= _MAX_SUGGESTIONS else ""
-
-
-def in_order(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
-    """Mistakes from the first line to the last, each once; a long list is cut."""
-    by_place = sorted(mistakes, key=lambda each: (each.span.line, each.span.column, each.code))
-    # The same sentence about the same line is the same mistake: `depth0[p]` twice in one kernel.
-    first = {(each.span.line, each.code, each.message_text()): each for each in reversed(by_place)}
-    ordered = [each for each in by_place if first[each.span.line, each.code, each.message_text()] is each]
-    if len(ordered) > MAX_REPORTED:
-        more = len(ordered) - MAX_REPORTED
-        ordered = [*ordered[:MAX_REPORTED], TooManyMistakes(ordered[MAX_REPORTED].span, more)]
-    return tuple(ordered)
 
 
 _SHOWN = 40
@@ -244,6 +243,20 @@ class Scope:
             self.lost.add(name.text)
             raise Failed
         return self.sorts[name.text]
+
+    def attempt(self, name: str, check: Callable[[Scope, Any], object], part: Any) -> None:
+        """Check what declares a name. Where that fails nothing more is said about the name."""
+        with self.problems.contained:
+            check(self, part)
+            return
+        self.lost.add(name)
+
+    def axes_of(self, name: str) -> tuple[m.Axis, ...] | None:
+        """The axes of a quantity as it is read, None of what has none yet."""
+        if name in self.latents:
+            return self.latents[name].values
+        tables: tuple[Mapping, ...] = (self.inputs, self.outputs, self.consts, self.params, self.rows, self.lets)
+        return next((table[name].axes for table in tables if name in table), None)
 
     def index_advice(self, name: str) -> str:
         """How a name becomes an index, with the ones there are; levels of a column are those of an index of its own."""

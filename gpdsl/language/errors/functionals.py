@@ -126,7 +126,6 @@ class NotABound(Mistake, code="E386"):
 
     what: str
     latent: str
-    suggestion: str = ""
     message: ClassVar = "an integral is from one input or number to another, and this is {what}"
     label: ClassVar = "expected the name of an input of one column, or a number"
     help: ClassVar = "declare both ends, `input a : real` and `input b : real`, and write `integral({latent}, a, b)`"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from gpdsl.language.errors.base import Mistake, Named
+from gpdsl.language.vocabulary import MAX_REPORTED
 
 
 class TextTooLong(Mistake, code="E401"):
@@ -211,3 +213,15 @@ class UsedTooMuch(Mistake, code="E416"):
     message: ClassVar = "too much is used: with `{path}`, {what}"
     label: ClassVar = "the limit is passed here"
     help: ClassVar = "put the definitions that this model needs into fewer and smaller files"
+
+
+def in_order(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
+    """Mistakes from the first line to the last, each once; a long list is cut."""
+    by_place = sorted(mistakes, key=lambda each: (each.span.line, each.span.column, each.code))
+    # The same sentence about the same line is the same mistake: `depth0[p]` twice in one kernel.
+    first = {(each.span.line, each.code, each.message_text()): each for each in reversed(by_place)}
+    ordered = [each for each in by_place if first[each.span.line, each.code, each.message_text()] is each]
+    if len(ordered) > MAX_REPORTED:
+        more = len(ordered) - MAX_REPORTED
+        ordered = [*ordered[:MAX_REPORTED], TooManyMistakes(ordered[MAX_REPORTED].span, more)]
+    return tuple(ordered)
