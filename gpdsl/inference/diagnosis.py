@@ -181,8 +181,10 @@ def _unexplained(program: Program, dtype: str) -> str:
     names = ", ".join(f"`{name}`" for group in program.groups for name in group.names)
     return (
         f"matrices and densities are finite at the prior mean (latents {names}, {dtype}), but not all over the prior: "
-        "the likelihood overflows, as exponentials of latents with a large variance do.\n"
-        "  help: start from a smaller kernel variance, or from a prior mean nearer to the data (init={...})"
+        "the likelihood overflows, as exponentials of latents with a large variance do, or is no number, as the "
+        "logarithm of what may be negative.\n"
+        "  help: start from a smaller kernel variance, or from a prior mean nearer to the data (init={...}), or say "
+        "what holds elsewhere, `if inside > 0 then log(inside) else -1000`"
         + (", or use dtype='float64'" if dtype == "float32" else "")
     )
 

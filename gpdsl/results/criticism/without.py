@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from gpdsl.data import Data, read_table
 from gpdsl.data.errors import shown
 from gpdsl.data.looks import level_columns
-from gpdsl.errors import GpdslError, plural, quoted
+from gpdsl.errors import GpdslError, GpdslWarning, plural, quoted
 from gpdsl.inference.plan.options import Options
 from gpdsl.language.model import Axis
 from gpdsl.language.options import check_option
@@ -234,7 +235,7 @@ def leave_one_out(fit: Fit, data: Any, refits: int | None = None) -> left_out.Le
     rows = asked[: _by_itself(fit) if refits is None else int(refits)].tolist()
     names = [f"{_without(row)}, {number} of {len(rows)}" for number, row in enumerate(rows, 1)]
     made = made_of(names, rows, partial(_fit_without, fit, bound))
-    told = _told(found, dict(zip(rows, made, strict=False)))
+    told = _told(found, {row: one for row, one in zip(rows, made, strict=False) if one is not None}, rows)
     return replace(told, not_made=len(rows) - len(made))
 
 
@@ -267,12 +268,16 @@ def _by_itself(fit: Fit) -> int:
     return FEWER if options.posterior == "corrected" or fit.settings is not None or program.inner else MOST
 
 
-def _fit_without(fit: Fit, bound: Data, row: int, callback: Callback) -> Fit:
-    """The model fitted to all rows but one, whose values are missing."""
+def _fit_without(fit: Fit, bound: Data, row: int, callback: Callback) -> Fit | None:
+    """The model fitted to all rows but one, whose values are missing; None, with a warning, where that cannot be."""
     seen = np.arange(bound.rows) != row
     observed = {name: known & seen.reshape(-1, *(1,) * (known.ndim - 1)) for name, known in bound.observed.items()}
     outputs = {name: np.where(observed[name], each, 0) for name, each in bound.outputs.items()}
-    return refitted(fit, replace(bound, outputs=outputs, observed=observed), _options(fit), callback)
+    try:
+        return refitted(fit, replace(bound, outputs=outputs, observed=observed), _options(fit), callback)
+    except GpdslError as problem:
+        warnings.warn(f"its term is the approximate one, as {problem}", GpdslWarning, stacklevel=2)
+        return None
 
 
 def _options(fit: Fit) -> Options:
@@ -283,8 +288,11 @@ def _options(fit: Fit) -> Options:
     return replace(options, fixed=tuple(fit.parameters), init=dict(fit.parameters))
 
 
-def _told(found: left_out.LeaveOneOut, without: dict[int, Fit]) -> left_out.LeaveOneOut:
-    """With the densities of rows by the fits without them, and what the others may be off by."""
+def _told(found: left_out.LeaveOneOut, without: dict[int, Fit], asked: list[int]) -> left_out.LeaveOneOut:
+    """With the densities of rows by the fits without them, and what the others may be off by.
+
+    By all that they are worth, where a fit was `asked` for and could not be made.
+    """
     pointwise, k, moved = found.pointwise.copy(), found.k.copy(), _moved(found)
     off = np.zeros(len(pointwise))
     for row, one in without.items():
@@ -292,7 +300,7 @@ def _told(found: left_out.LeaveOneOut, without: dict[int, Fit]) -> left_out.Leav
             pointwise[row], off[row] = _density(found, one, row)
         k[row] = np.nan
     error = _share(found.pointwise, pointwise, moved, list(without)) * moved
-    error = np.where(k > found.trusted, np.maximum(moved, error), error)
+    error = np.where((k > found.trusted) | np.isin(np.arange(len(k)), asked), np.maximum(moved, error), error)
     error[list(without)] = off[list(without)]
     return replace(found, pointwise=pointwise, k=k, error=error, without=without)
 
