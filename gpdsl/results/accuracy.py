@@ -201,9 +201,10 @@ def _left_open(
     some = {symbol: value[piece.rows] if value.shape[0] > 1 else value for symbol, value in given.items()}
 
     def at(values: Externals) -> np.ndarray:
-        return np.asarray(beliefs.program.evaluator(expression, part.scope(piece.latents, values), keys, some), float)
+        scope = part.scope(jnp.asarray(piece.latents), values)
+        return np.asarray(beliefs.program.evaluator(expression, scope, keys, some), float)
 
-    missed = at(dict(piece.values)) - at(piece.said())
+    missed = at({key: jnp.asarray(value) for key, value in piece.values.items()}) - at(piece.said())
     difference = np.broadcast_to(missed, (*piece.latents.shape[:3], *missed.shape[missed.ndim - len(keys) :]))
     weights, by_lines = piece.polynomials.weights, piece.polynomials.lines
     found = [_alone(each, difference) for each in (weights, in_the_tails(weights))]

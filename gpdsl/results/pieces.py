@@ -50,16 +50,15 @@ class Piece:
     """Rows that took as many points: `values` [S, K, rows, *dims] of every call at `latents`, and their polynomials."""
 
     rows: np.ndarray
-    latents: Float[Array, "S K rows latents"]
-    values: Mapping[str, Array]
+    latents: Float[np.ndarray, "S K rows latents"]
+    values: Mapping[str, np.ndarray]
     polynomials: Polynomials
     whitening: Whitening
 
     def said(self) -> Externals:
         """What polynomials fitted without each point say there."""
-        values = {key: np.asarray(value, float) for key, value in self.values.items()}
         missed = self.polynomials.residuals
-        return {key: jnp.asarray(v - by_point(missed[key], v.shape[1], v.shape[3:])) for key, v in values.items()}
+        return {k: jnp.asarray(v - by_point(missed[k], v.shape[1], v.shape[3:])) for k, v in self.values.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +76,8 @@ def make_piece(
     columns: tuple[int, ...],
     marginals: Marginals,
     rows: np.ndarray,
-    latents: Float[Array, "S K all latents"],
-    values: Externals,
+    latents: Float[np.ndarray, "S K all latents"],
+    values: Mapping[str, np.ndarray],
 ) -> Piece:
     """The piece of some rows, whose marginals these are; `latents` are of all rows, `values` of these."""
     latents, whitening = latents[:, :, rows], _whitening(program, columns, marginals)

@@ -9,7 +9,7 @@ Where lines between the points of a function of one number say better what they 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -56,6 +56,9 @@ def between(
 
 ROWS_AT_ONCE = 256
 """Rows whose regressions are held in memory together."""
+
+IN_CACHE = 1 << 14
+"""Points whose polynomials are evaluated together."""
 
 MOST_DEGREE, MOST_FEATURES = 12, 64
 """Of a polynomial above the quadratic."""
@@ -110,14 +113,15 @@ def exponents(width: int, degree: int) -> np.ndarray:
 
 def features(u: Float[np.ndarray, "N S J"], degree: int) -> Float[np.ndarray, "N S F"]:
     """Orthonormal polynomials of normals as wide as the points are drawn."""
-    scaled, powers = u / stretch(u.shape[-1]), exponents(u.shape[-1], degree)
+    scaled, powers = np.moveaxis(u, -1, 0) / stretch(u.shape[-1]), exponents(u.shape[-1], degree)
     table = [np.ones_like(scaled), scaled]
     for n in range(1, degree):  # He_{n+1} = u He_n - n He_{n-1}, over sqrt(n!)
         table.append((scaled * table[n] - np.sqrt(n) * table[n - 1]) / np.sqrt(n + 1.0))
-    found = np.ones((*u.shape[:2], len(powers)))
-    for place in range(u.shape[-1]):
-        found = found * np.stack([table[n][..., place] for n in powers[:, place]], axis=-1)
-    return found
+    found = np.ones((len(powers), *u.shape[:2]))
+    for monomial, its_powers in zip(found, powers, strict=True):
+        for place in np.flatnonzero(its_powers):
+            monomial *= table[its_powers[place]][place]
+    return np.moveaxis(found, 0, -1)
 
 
 def degrees(width: int, points: int) -> list[int]:
@@ -158,14 +162,15 @@ class Polynomials:
     def __call__(self, u: Float[np.ndarray, "N M J"], seed: int) -> dict[str, np.ndarray]:
         """Values [N, M, D] at other points: a polynomial and one of its residuals, each as often as it weighs."""
         left = systematic(self.weights, u.shape[1], np.random.default_rng(seed))
-        basis = features(u, self.degree)
-        found = {}
-        for key, coefficients in self.coefficients.items():
-            values = basis @ coefficients + np.take_along_axis(self.residuals[key], left[:, :, None], axis=1)
-            found[key] = np.clip(values, self.lowest[key][:, None], self.highest[key][:, None])
-            at = self.lines
-            if at.any():
-                found[key][at] = between(self.points[at, :, 0], self.values[key][at], u[at, :, 0])
+        found = {key: np.take_along_axis(each, left[:, :, None], axis=1) for key, each in self.residuals.items()}
+        for rows in _blocks(len(u), max(IN_CACHE // max(u.shape[1], 1), 1)):
+            basis = features(u[rows], self.degree)
+            for key, coefficients in self.coefficients.items():
+                found[key][rows] += basis @ coefficients[rows]
+        for key, values in found.items():
+            np.clip(values, self.lowest[key][:, None], self.highest[key][:, None], out=values)
+            if (at := self.lines).any():
+                values[at] = between(self.points[at, :, 0], self.values[key][at], u[at, :, 0])
         return found
 
 
@@ -187,9 +192,12 @@ def systematic(weights: Float[np.ndarray, "N S"], count: int, rng: np.random.Gen
 
 def regress(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:
     """The polynomials of all rows; lower degrees have zeros for what they leave out."""
-    blocks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, max(len(u), 1), ROWS_AT_ONCE)]
-    found = [_regressed(u[block], {k: v[block] for k, v in values.items()}) for block in blocks]
+    found = [_regressed(u[part], {k: v[part] for k, v in values.items()}) for part in _blocks(len(u), ROWS_AT_ONCE)]
     return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+
+
+def _blocks(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, max(count, 1), size))
 
 
 def _regressed(u: Float[np.ndarray, "N S J"], values: Values) -> Polynomials:

@@ -163,15 +163,16 @@ class Simulations:
     def _learnt(self, beliefs: Beliefs) -> Known:
         first = first_points(self.columns)
         latents, allowed = self._design(beliefs, first), self._allowance(beliefs)
-        values: Externals = {}
+        values: dict[str, np.ndarray] = {}
         rows, taken, pieces = np.arange(beliefs.count), 0, []
         self._require(allowed(rows))
         for wanted in (first << doubling for doubling in range(DOUBLINGS + 1)):
             points = min(wanted, taken + allowed(rows), len(latents))
             if points == taken:
                 break
-            new = self.evaluate(_part(beliefs, rows), latents[taken:points][:, :, rows])
-            values, taken = {k: jnp.concatenate([values[k], v]) if taken else v for k, v in new.items()}, points
+            new = self.evaluate(_part(beliefs, rows), jnp.asarray(latents[taken:points, :, rows]))
+            known = {k: np.asarray(v) for k, v in new.items()}
+            values, taken = {k: np.concatenate([values[k], v]) if taken else v for k, v in known.items()}, points
             marginals = _part(beliefs, rows).marginals
             piece = make_piece(self.program, self.columns, marginals, rows, latents[:taken], values)
             settled = np.all(piece.polynomials.settled.reshape(-1, rows.size), axis=0)
@@ -228,7 +229,7 @@ class Simulations:
                 stacklevel=2,
             )
 
-    def _design(self, beliefs: Beliefs, first: int) -> Float[Array, "S K rows latents"]:
+    def _design(self, beliefs: Beliefs, first: int) -> Float[np.ndarray, "S K rows latents"]:
         """Points somewhat wider than the posterior, for all rows, the first of them at both ends of every axis."""
         key = jax.random.fold_in(jax.random.key(beliefs.seed), SETS)
         components, rows, latents = beliefs.marginals.mean.shape
@@ -237,7 +238,7 @@ class Simulations:
         ends = ends_of(len(self.columns))
         for place, column in enumerate(self.columns[: first // 4]):
             normals = normals.at[2 * place : 2 * place + 2, :, :, column].set(ends[:, None, None])
-        return beliefs.marginals.at(beliefs.program, stretch(len(self.columns)) * normals)
+        return np.asarray(beliefs.marginals.at(beliefs.program, stretch(len(self.columns)) * normals))
 
     def wider(
         self, beliefs: Beliefs
@@ -260,8 +261,9 @@ class Simulations:
     def _answered(self, known: Known, latents: Array, seed: int) -> Externals:
         """What polynomials say, with what they leave."""
         found = {use.key: np.zeros((*latents.shape[:3], *use.result)) for use in self.uses}
+        read = np.asarray(latents)[..., np.asarray(self.columns, int)]
         for piece in known.pieces:
-            x = latents[:, :, piece.rows][..., np.asarray(self.columns, int)]
+            x = read[:, :, piece.rows]
             said = piece.polynomials(piece.whitening(by_row(np.asarray(x, float))), seed)
             for use in self.uses:
                 found[use.key][:, :, piece.rows] = by_point(said[use.key], latents.shape[1], use.result)
