@@ -16,7 +16,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.inference.opaque.surrogate import Anchors, Surrogate, penalised
-from gpdsl.program.fine_quadrature import fine_integral, of_two, quick_integral
+from gpdsl.program.fine_quadrature import FINE_COUNT, fine_integral, of_two, quick_integral, quick_of_two
 from gpdsl.program.joint import Marginals, basis_columns, block_root, moment_values
 from gpdsl.program.program import Program
 from gpdsl.program.quadrature import Integral, gauss_hermite, integral_of, split_integral
@@ -253,13 +253,13 @@ def quadrature_errors(
 def quick_errors(
     program: Program, parameters: Mapping[str, Array], rows: Rows, marginals: Marginals
 ) -> tuple[Float[Array, "K rows"], Bool[Array, ""]]:
-    """What the trapezoidal rule adds to terms of one argument without kinks, and whether that is right in all rows."""
+    """What a rule that costs little adds to terms without kinks, and whether that is right in all rows."""
     scope, shape = Scope(parameters, rows), marginals.mean.shape[:2]
     added, right = jnp.zeros(shape, marginals.mean.dtype), jnp.asarray(True)
     for observation in program.observations:
         for term in (term for term in observation.terms if term.refinable):
             integral = _integral(program, observation, term, scope, marginals)
-            value, agree = quick_integral(integral)
+            value, agree = _quick(integral)
             known = _quadrature(program, observation, replace(term, fine=False), scope, marginals)
             added, right = added + row_sum(rows, observation, value - known, shape), right & agree
     return added, right
@@ -268,7 +268,22 @@ def quick_errors(
 def can_be_quick(program: Program) -> bool:
     """Whether `quick_errors` knows all terms that may be integrated more finely."""
     terms = [term.integrand for each in program.observations for term in each.terms if term.refinable]
-    return all(each is not None and len(each.arguments) == 1 and not each.kinks for each in terms)
+    return all(each is not None and not each.kinks for each in terms)
+
+
+def fine_count(program: Program) -> int:
+    """At how many nodes of each row functions of two arguments are evaluated by finer rules."""
+    terms = [term for each in program.observations for term in each.terms if term.refinable]
+    two = [term for term in terms if term.integrand is not None and len(term.integrand.arguments) == 2]
+    return len(two) * FINE_COUNT * (FINER_NODES + NODES[2])
+
+
+def _quick(integral: Integral) -> tuple[Array, Bool[Array, ""]]:
+    """An integral without kinks by the trapezoidal rule, or over two arguments by more nodes; whether it is right."""
+    if len(integral.symbols) == 1:
+        return quick_integral(integral)
+    found, agree = quick_of_two(integral, (FINER_NODES, NODES[2]))
+    return found[0], agree
 
 
 def _fine(integral: Integral) -> tuple[Array, Array]:

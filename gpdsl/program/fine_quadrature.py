@@ -26,6 +26,9 @@ FINE_PANELS, FINE_NODES = 16, 10
 AT_A_TIME, TURNS = 4, 12
 """How many pieces are halved before errors are looked at again, and how often: the least piece is 4e-4 sd wide."""
 
+FINE_COUNT = (FINE_PANELS + AT_A_TIME * TURNS) * FINE_NODES
+"""Nodes along the first argument, in the end."""
+
 NEAR = (-1e-1, -3e-3, -1e-4, 0.0, 1e-4, 3e-3, 1e-1)
 """Further cuts around a centre, which no node may be near: standard deviations."""
 

@@ -19,7 +19,7 @@ from scipy.stats import laplace, norm, poisson, t
 
 import gpdsl
 from gpdsl.inference import resolution
-from gpdsl.inference.expected_log_likelihood import NODES, can_be_quick, quick_errors
+from gpdsl.inference.expected_log_likelihood import NODES, can_be_quick, fine_count, quick_errors
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.program import fine_quadrature
@@ -238,6 +238,25 @@ def test_the_cheap_rule_adds_what_nodes_miss_and_says_when_it_is_not_enough(
     np.testing.assert_allclose(added[0], expected, atol=1e-9)
 
 
+@pytest.mark.parametrize(("b", "right"), [(1.0, True), (50.0, False)])
+def test_the_cheap_rule_of_two_arguments_says_when_more_nodes_are_not_enough(b: float, right: bool) -> None:
+    text = MODEL.format(kind="binary", law=f"Bernoulli(logit = {b} * f * g)") + "latent g(x) ~ GP(0, RBF(2))\n"
+    problem = problem_of(text, {"x": X[:2], "y": np.array([1.0, 0.0])})
+    mean, sd = np.array([[0.3, 1.0], [-1.0, 0.2]]), np.array([[0.9, 0.5], [0.7, 1.1]])
+    with jax.enable_x64(True):
+        rows, at = as_arrays((problem.rows, Marginals(jnp.asarray(mean)[None], jnp.asarray(sd**2)[None])), "float64")
+        added, told = quick_errors(problem.program, {}, rows, at)
+    assert bool(told) is right
+    z, (nodes, shares) = np.arange(-9, 9, 0.01), np.polynomial.hermite_e.hermegauss(NODES[2])
+    rules = (z, 0.01 * norm.pdf(z)), (nodes, shares / shares.sum())
+    for n, sign in enumerate((-1.0, 1.0) if right else ()):
+        found = [
+            w @ -np.logaddexp(0, sign * b * (mean[n, 0] + sd[n, 0] * x[:, None]) * (mean[n, 1] + sd[n, 1] * x)) @ w
+            for x, w in rules
+        ]
+        assert added[0, n] == pytest.approx(found[0] - found[1], abs=6e-8) and abs(added[0, n]) > 2e-8
+
+
 @pytest.mark.parametrize(("sd", "right", "plainly"), [(4.0, True, True), (7.0, True, False), (40.0, False, False)])
 def test_the_cheap_rule_is_right_where_its_error_falls_fast_enough(
     sd: float, right: bool, plainly: bool, monkeypatch: pytest.MonkeyPatch
@@ -311,11 +330,11 @@ def test_widths_of_what_is_read_are_the_largest_of_any_row(scale: float) -> None
     [
         ("Bernoulli(logit = 50 * f)", True),
         ("Bernoulli(logit = 50 * (f - g))", True),
-        ("Bernoulli(logit = 50 * f * g)", False),
+        ("Bernoulli(logit = 50 * f * g)", True),
         ("Bernoulli(logit = 50 * abs(f - 0.1))", False),
     ],
 )
-def test_the_cheap_rule_is_of_one_argument_without_kinks(law: str, quick: bool) -> None:
+def test_the_cheap_rule_is_of_functions_without_kinks(law: str, quick: bool) -> None:
     text = MODEL.format(kind="binary", law=law) + "latent g(x) ~ GP(0, RBF(2))\n"
     problem = problem_of(text, {"x": X, "y": CLASSES})
     assert any(term.refinable for each in problem.program.observations for term in each.terms)
@@ -370,3 +389,12 @@ def test_a_search_goes_on_with_finer_quadrature_where_a_row_was_wrong_and_ends_n
     assert found.elbo_se == pytest.approx(0.04 if told == ends else 0.05)
     said = "done; with finer quadrature, since the bound of a row was wrong by 0.5 nats"
     assert found.message == (said if told == ends else "converged")
+
+
+def test_a_finer_search_that_takes_too_long_is_told_and_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = MODEL.format(kind="real", law="StudentT(4, f * g, 0.01)") + "latent g(x) ~ GP(0, RBF(2))\n"
+    problem = problem_of(text, {"x": np.arange(3.0), "y": np.ones(3)})
+    monkeypatch.setattr(resolution, "_looking", lambda _: lambda result: (0.3, 0.04, 0.5))
+    monkeypatch.setattr(resolution, "MOST_NODES", 3 * fine_count(problem.program) - 1)
+    found = resolution._looked_at(problem, Result({}, [], [], np.ones(1), -10.0, 0.03, "converged"), cast(Any, None))
+    assert found.elbo == pytest.approx(-9.7) and found.message == "converged" and "by 0.5 nats" in found.notes[0]
