@@ -66,7 +66,7 @@ def run(scale: float, seed: int) -> dict[str, int]:
     said = io.StringIO()
     models = {"m": Offered((1, 2), (1,), lambda rows: rows[:, :1])}
     with make_server(models, port=0) as server, contextlib.redirect_stderr(said):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         for number in range(count):
             outcomes.attempt(f"request {number}", lambda: _sent(server.server_address[1], chance))
         time.sleep(0.3)

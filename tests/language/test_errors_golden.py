@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pkgutil
 from importlib import import_module
@@ -22,6 +23,7 @@ TOO_LARGE_TO_KEEP = {"E401", "E402", "E404", "E409", "E410", "E411", "E412", "E4
 IN_NO_FOLDER = {"E112"}
 
 
+@functools.cache
 def mistakes_of(path: Path) -> ModelError:
     with pytest.raises(ModelError) as caught:
         folder = None if path.stem[:4].upper() in IN_NO_FOLDER else path
