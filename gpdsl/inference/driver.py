@@ -21,7 +21,7 @@ from gpdsl.inference.ascent.lbfgs import ENDINGS, Remembered, looked_at, maximis
 from gpdsl.inference.bound import Layout, elbo
 from gpdsl.inference.integrated import Profile, Profiled
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.problem import Monitor, Problem, Result
+from gpdsl.inference.problem import Monitor, Problem, Report, Result
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
@@ -142,6 +142,31 @@ def searching(name: str, begin: Callable[[Problem], Search], **more: Any) -> Eng
 
 Keep = Callable[[Choice, float, Monitor, Callable[[], Result], bool], None]
 """Takes the decisions, the jitter, the history, how to get at the best state, and whether a search has ended there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A fit that is asked for: of what and how, who hears of every step, where it begins, and who keeps its state."""
+
+    program: Program
+    data: Data
+    options: Options
+    callback: Callable[[Report], None] | None = None
+    start: Start | None = None
+    keep: Keep | None = None
+
+    def after(self, before: Monitor, stage: str = "") -> Task:
+        """The same after another fit: the callback is told of steps and seconds besides, and of what they are steps."""
+        if (callback := self.callback) is None:
+            return self
+        steps, seconds = before.history[-1][0], before.elapsed
+
+        def told(report: Report) -> None:
+            elbo = report.elbo if report.elbo > -np.inf else before.last  # before the first step
+            total = replace(report, step=report.step + steps, steps=report.steps + steps, elbo=elbo)
+            callback(replace(total, elapsed=report.elapsed + seconds, stage=stage + report.stage))
+
+        return replace(self, callback=told)
 
 
 # The bound of all rows at the end of a search that saw some of them at a time, exact but for the samples it needs.

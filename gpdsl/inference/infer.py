@@ -21,7 +21,7 @@ from gpdsl.inference.bound import Layout
 from gpdsl.inference.by_level import plan_by_level
 from gpdsl.inference.corrected import plan_corrected
 from gpdsl.inference.diagnosis import diagnose
-from gpdsl.inference.driver import CheckedSearch, Engine, Keep, Plan, Planner, Search, searching
+from gpdsl.inference.driver import CheckedSearch, Engine, Plan, Planner, Search, Task, searching
 from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.exact.gridded import Gridded
 from gpdsl.inference.exact.predictive import Exact
@@ -46,7 +46,7 @@ from gpdsl.inference.plan.planning import decided, trained
 from gpdsl.inference.plan.refusals import of_parameters, refuse_together
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
-from gpdsl.inference.problem import Monitor, Problem, Report, Result, as_arrays, of_first
+from gpdsl.inference.problem import Found, Monitor, Problem, as_arrays, of_first
 from gpdsl.inference.quadruply_stochastic.engine import plan_qsgp
 from gpdsl.inference.quadruply_stochastic.posterior import OverWeights
 from gpdsl.inference.resolution import finely
@@ -184,25 +184,17 @@ def _faulty(program: Program) -> bool:
     return program.account is not None and program.account.fault is not None
 
 
-def infer(
-    program: Program,
-    data: Data,
-    options: Options,
-    callback: Callable[[Report], None] | None = None,
-    start: Start | None = None,
-    keep: Keep | None = None,
-) -> tuple[Result, Monitor, Choice, float]:
+def infer(task: Task) -> Found:
     """Fit q and all learnt parameters, from another fit's if there is a `start`.
-
-    Returns the result, its history, the decisions and the jitter used.
 
     Raises GpdslError, naming the latents, when no jitter makes their covariance matrices positive definite, and
     KeyboardInterrupt when the user stops it before there is anything to return.
     """
+    program, data, options, start, keep = task.program, task.data, task.options, task.start, task.keep
     if program.account is not None and (budget := of_search(options)) is not None:
         program.account.budget = budget
     if program.fields:
-        return infer_fields(program, data, options, callback, start, keep)
+        return infer_fields(task)
     if start is not None:
         check_start(start, program)
     process = start if start is not None and start.held is None else None
@@ -210,14 +202,14 @@ def infer(
     if planned.engine.name == "layered" and start is None:
         pairs = zip(planned.inducing, program.groups, strict=True)
         points = {name: len(z) for z, group in pairs if not group.per_row for name in group.names}
-        program, start = from_the_last_layer(program, data, options, points, infer)
+        program, start = from_the_last_layer(task, points, infer)
         process = start
         planned = plan(program, data, options, process)
     choice, layout, engine = planned.choice, planned.layout, planned.engine
     plain = layout.family.components == 1
-    known_exact = None if plain or start is not None else exact_parameters(layout.family, program, data, options, infer)
+    known_exact = None if plain or start is not None else exact_parameters(layout.family, task, infer)
     program = trained(program, choice)
-    monitor = Monitor(choice.steps, callback, f"{choice.posterior} posterior, {engine.name}")
+    monitor = Monitor(choice.steps, task.callback, f"{choice.posterior} posterior, {engine.name}")
     first = _problem(program, data, options, planned, monitor)
     if start is not None:
         first = replace(first, begun_held=start.held, continued=True)
@@ -245,7 +237,7 @@ def infer(
             apart = any(group.apart for group in program.groups)
             notes = result.notes + (notes_on_white(program) if apart else ())
             target = None if engine.target is None else partial(engine.target, problem, result)
-            return replace(result, notes=notes, profile=profile, target=target), monitor, choice, jitter
+            return Found(replace(result, notes=notes, profile=profile, target=target), monitor, choice, jitter)
         if not inducing:
             raise GpdslError(
                 "the bound is not a finite number from the first step on: check `init` and the scale of the data"

@@ -12,20 +12,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from gpdsl.data import Data
 from gpdsl.inference.attempts import Engine, Parameters, attempt
-from gpdsl.inference.driver import drive
+from gpdsl.inference.driver import Task, drive
 from gpdsl.inference.natural.profiled import ProfiledSearch
-from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Diagonal, Family, Full, Whitened
-from gpdsl.inference.problem import Problem, Result, as_arrays
+from gpdsl.inference.problem import Found, Problem, Result, as_arrays
 from gpdsl.inference.resolution import begun_at
 from gpdsl.program.groups import elements
-from gpdsl.program.program import Program
 from gpdsl.symbolic.coupling import exchanged, mirrored
 
 APART = 0.7
@@ -46,17 +42,16 @@ WORTH = 1e-6
 NONE_HIGHER = "one Gaussian is as good: all components of the mixture are the same"
 
 
-def exact_parameters(
-    family: Family, program: Program, data: Data, options: Options, fit: Callable[..., Any]
-) -> Parameters | None:
+def exact_parameters(family: Family, task: Task, fit: Callable[[Task], Found]) -> Parameters | None:
     """The learnt parameters of greatest exact evidence, where one Gaussian is exact; `fit` is `infer`.
 
     A mixture of full covariances has nothing to add there, and is not to end at a lower maximum over parameters.
     """
+    program, options = task.program, task.options
     if not isinstance(family, Full) or not program.conjugate or options.inducing or program.opaque:
         return None
-    result, _, choice, _ = fit(program, data, replace(options, posterior="auto", optimizer="auto"))
-    return result.parameters if choice.exact else None
+    found = fit(Task(program, task.data, replace(options, posterior="auto", optimizer="auto")))
+    return found.result.parameters if found.choice.exact else None
 
 
 def attempt_mixture(problem: Problem, engine: Engine, known: Parameters | None) -> Result:

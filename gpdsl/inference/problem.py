@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -227,15 +227,9 @@ class Problem:
 
     def draws(self, key: Array, count: int | None = None) -> Float[Array, "samples components rows latents"]:
         """Base samples for `count` rows (all by default)."""
-        return base_normals(
-            key,
-            self.choice.samples,
-            self.layout.family.components,
-            self.count if count is None else count,
-            self.program.latents,
-            halves=self.program.opaque,
-            sampling=self.options.sampling,
-        )
+        shape = self.layout.family.components, self.count if count is None else count, self.program.latents
+        samples, halves = self.choice.samples, self.program.opaque
+        return base_normals(key, samples, *shape, halves=halves, sampling=self.options.sampling)
 
     def reassessed(self, bound: Callable[[Array | Draws], Array], value: float) -> tuple[float, float]:
         """A maximised bound and its standard error: on fresh samples when it was maximised over one set of them.
@@ -295,16 +289,8 @@ class Problem:
         unknown = {n: np.full_like(v, np.nan) for n, v in self.program.parameters.initial.items()}
         program = replace(self.program, parameters=replace(self.program.parameters, initial=unknown, data=DataStarts()))
         choice = replace(self.choice, reasons={})  # words that count the rows
-        return replace(
-            self,
-            program=program,
-            choice=choice,
-            rows=nothing,
-            parameters=nothing,
-            inducing=nothing,
-            begun=None,
-            begun_held=None,
-        )
+        arrays = {"rows": nothing, "parameters": nothing, "inducing": nothing, "begun": None, "begun_held": None}
+        return replace(self, program=program, choice=choice, **arrays)
 
     @cached_property
     def identity(self) -> Hashable:
@@ -373,8 +359,17 @@ def of_first(result: Result, rows: int) -> Result:
     return replace(result, inducing=first(result.inducing), posterior=posterior, sites=first(result.sites))
 
 
-Found = tuple[Result, Monitor, Choice, float]
-"""A result, its history, the decisions and the jitter used."""
+class Found(NamedTuple):
+    """A result, its history, the decisions and the jitter used."""
+
+    result: Result
+    monitor: Monitor
+    choice: Choice
+    jitter: float
+
+    def but(self, **changes: Any) -> Found:
+        """The same with another result."""
+        return self._replace(result=replace(self.result, **changes))
 
 
 def as_arrays(tree: Any, dtype: Any) -> Any:

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.data import Data
 from gpdsl.inference.ascent.lbfgs import ENDINGS
+from gpdsl.inference.driver import Task
 from gpdsl.inference.infer import plan
-from gpdsl.inference.plan.options import Options
 from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Found, Monitor, Problem, Result, as_arrays
 from gpdsl.kernels.numerics import jitter_for
-from gpdsl.program.program import Program, make_rows
+from gpdsl.program.program import make_rows
 from gpdsl.results import fitting
 from gpdsl.results.fitting import prepare
 
@@ -48,10 +47,11 @@ def unlearnt(model: gpdsl.Model | str, data: Any, *, spread: float = 0.3, **opti
     compiled, rng = gpdsl.compile(model) if isinstance(model, str) else model, np.random.default_rng(0)
     learn = fitting.infer_growing
 
-    def infer(program: Program, data: Data, options: Options, *rest: Any) -> Found:
-        planned = plan(program, data, options)
+    def infer(task: Task) -> Found:
+        program, options = task.program, task.options
+        planned = plan(program, task.data, options)
         if planned.choice.exact:
-            return learn(program, data, options, *rest)
+            return learn(task)
         start, count = program.parameters.unconstrained(), planned.layout.family.components
         trained_one = trained(program, planned.choice)
         shapes = [(count, g.size, len(z)) for g, z in zip(trained_one.groups, planned.inducing, strict=True)]
@@ -68,7 +68,7 @@ def unlearnt(model: gpdsl.Model | str, data: Any, *, spread: float = 0.3, **opti
         monitor = Monitor(2)
         monitor.report(1, -2.0)
         monitor.report(2, -1.0)
-        return result, monitor, planned.choice, jitter_for(np.dtype(options.dtype))
+        return Found(result, monitor, planned.choice, jitter_for(np.dtype(options.dtype)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "infer_growing", infer)

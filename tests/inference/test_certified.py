@@ -11,7 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.inference.inducing.loss import certified_loss
 from gpdsl.inference.infer import plan
-from gpdsl.inference.problem import Result
+from gpdsl.inference.problem import Found, Result
 from gpdsl.results.fitting import prepare
 
 TEXT = """
@@ -89,7 +89,7 @@ def test_no_formula_tells_what_points_lose_where_nothing_is_normal_about_a_laten
     kind = "count" if "Poisson" in law else "real"
     model = gpdsl.compile(f"input x : real\noutput n : {kind}\nlatent f(x) ~ GP(0, RBF(1))\nn ~ {law}\n")
     asked = prepare(model, {"x": np.arange(9.0), "n": np.arange(9)}, {}, {"inducing": 4})
-    found = Result({}, [], [], np.ones(1), -9.0, 0.0), None, plan(*asked).choice, 1e-6
+    found = Found(Result({}, [], [], np.ones(1), -9.0, 0.0), None, plan(*asked).choice, 1e-6)  # type: ignore[arg-type]
     assert certified_loss(*asked, found) is None
-    known = replace(found[0], loss_bounds=(0.1, 0.2)), *found[1:]
+    known = found.but(loss_bounds=(0.1, 0.2))
     assert certified_loss(*asked, known) == (0.1, 0.2)  # of rows that are summed up

@@ -12,6 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
+from gpdsl.inference.driver import Task
 from gpdsl.inference.exact import engine
 from gpdsl.inference.inducing import choosing, growth
 from gpdsl.inference.inducing.choosing import bending
@@ -20,7 +21,7 @@ from gpdsl.inference.inducing.start import distinct, pivoted
 from gpdsl.inference.infer import infer
 from gpdsl.inference.plan import options
 from gpdsl.inference.plan.options import choose_batch
-from gpdsl.inference.problem import Result
+from gpdsl.inference.problem import Found, Result
 from gpdsl.kernels.functionals import every_point
 from gpdsl.program.program import at_values
 from gpdsl.results.fitting import prepare
@@ -115,7 +116,7 @@ def test_blocks_of_pivots_leave_as_little_open_as_one_after_the_other(rng: np.ra
 def test_the_loss_of_normal_noise_is_that_of_the_evidence(rng: np.random.Generator, inducing: int) -> None:
     data, held = series(rng, 400), ["ell", "s2", "sigma"]
     prepared = prepare(gpdsl.compile(SERIES.replace("0.5", "0.3")), data, {}, {"fixed": held, "inducing": inducing})
-    found = infer(*prepared)
+    found = infer(Task(*prepared))
     lost = evidence(data) - found[0].elbo
     assert lost / 2 < loss_of(*prepared, found).nats < 2 * lost
 
@@ -129,7 +130,7 @@ def test_rows_that_say_little_lose_little(counts: Any, rng: np.random.Generator)
         prepared = prepare(
             model, {"x": x, "n": np.zeros(300)}, {}, {"fixed": ["s2", "ell"], "inducing": 12, "batch": 0}
         )
-        losses.append(loss_of(*prepared, infer(*prepared)).nats)
+        losses.append(loss_of(*prepared, infer(Task(*prepared))).nats)
     assert 0 < 3 * losses[1] < losses[0]
 
 
@@ -156,7 +157,7 @@ def test_bent_parameters_lose_no_more_than_is_open_at_straight_ones(
     """2 nats are open where the search has ended, and patches gain 100 at parameters of `ell` three times as long."""
     data = {"x": np.arange(5.0), "y": np.arange(5.0)}
     program, bound, chosen = prepare(gpdsl.compile(SERIES), data, {}, {"inducing": 3})
-    found = infer(program, bound, chosen)
+    found = infer(Task(program, bound, chosen))
     straight = at_values(program, {name: np.asarray(3.0) for name in program.parameters.initial})
     monkeypatch.setattr(growth, "dense_gain", lambda *_: None)
     monkeypatch.setattr(growth, "bending", lambda *_: choosing.Bending(100.0, straight))
@@ -174,7 +175,7 @@ def test_bent_parameters_lose_no_more_than_is_open_at_straight_ones(
 def test_points_are_chosen_under_the_kernel_that_asks_for_most(rng: np.random.Generator) -> None:
     """Be it that of the fit or that of patches."""
     program, bound, chosen = prepare(gpdsl.compile(SERIES), series(rng, 200), {}, {"inducing": 10})
-    best = infer(program, bound, chosen)
+    best = infer(Task(program, bound, chosen))
     smooth, rough = (at_values(program, {"ell": ell, "s2": 1.0, "sigma": 0.3}) for ell in (40.0, 1.0))
 
     def points(*kernels: Any) -> np.ndarray:
@@ -196,7 +197,7 @@ def test_outliers_have_bent_nothing() -> None:
     data = {"x": x, "y": np.sin(x) + 0.2 * rng.standard_t(2, 1200)}
     model = gpdsl.compile(SERIES)
     program, bound, chosen = prepare(model, data, {}, {"inducing": "eigen(40)"})
-    found = infer(program, bound, chosen)
+    found = infer(Task(program, bound, chosen))
     here = at_values(program, program.parameters.constrain(found[0].parameters))
     bent = bending(here, bound, chosen, found[2]).nats
     lost = model.fit(data, inducing=0, diagnose="no").elbo - found[0].elbo
@@ -348,12 +349,12 @@ def test_as_many_points_are_affordable_as_the_budget_pays() -> None:
 def test_the_last_of_several_layers_alone_may_take_more_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit that has a bound to beat, of layers, may have more points than one of a model of one layer."""
     problem, asked = problem_of(COUNTS, {"x": np.arange(5.0), "n": np.arange(5)}), []
-    found = Result({}, [], [], np.ones(1), 0.0, 0.0), problem.monitor, problem.choice, 0.0
+    found = Found(Result({}, [], [], np.ones(1), 0.0, 0.0), problem.monitor, problem.choice, 0.0)
     monkeypatch.setattr(growth, "infer", lambda *_: found)
     monkeypatch.setattr(growth, "_left_open", lambda *_: True)
     monkeypatch.setattr(growth, "_assess", lambda *_: (Loss(100.0, 5), problem.program))
     monkeypatch.setattr(growth, "_next", lambda *given: asked.append(given[-1]))
     for bound in ((), (-10.0,)):
         data = cast("Any", SimpleNamespace(rows=5))
-        growth._grown(problem.program, data, problem.options, None, None, None, *bound)
+        growth._grown(Task(problem.program, data, problem.options), *bound)
     assert asked == [1.0, growth.ALONE] and growth.ALONE > 1.0

@@ -13,10 +13,11 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.inference.driver import Task
 from gpdsl.inference.inducing import growth
 from gpdsl.inference.layered import engine, planning, settled
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Monitor, Result
+from gpdsl.inference.problem import Found, Monitor, Result
 from gpdsl.inference.sampling import spread_normals
 
 ONE = "input x : real\noutput y : real\nparam ell : positive = 1\nparam sigma : positive = 0.1\n"
@@ -96,7 +97,7 @@ def test_counts_are_followed_by_half_steps(options: dict[str, Any]) -> None:
 
 def _found(elbo: float, interrupted: bool = False) -> Any:
     result = Result({}, [], [], np.ones(1), elbo, 0.0, "done", interrupted)
-    return result, Monitor(1), SimpleNamespace(dense=False, exact=False), 0.0
+    return Found(result, Monitor(1), SimpleNamespace(dense=False, exact=False), 0.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,8 @@ def _settled(monkeypatch: pytest.MonkeyPatch, found: Any, one: Any, fit_all: Any
     for name, value in (("may_go_on", True), ("_fit_of_one", (None, one)), ("_from", (None, ())), ("passing_on", None)):
         monkeypatch.setattr(settled, name, lambda *_, value=value: value)
     monkeypatch.setattr(settled, "may_be_none", lambda _: True)
-    return settled.no_worse_than_one(None, SimpleNamespace(rows=100), None, found, None, fit_all)  # type: ignore[arg-type]
+    task: Any = Task(None, SimpleNamespace(rows=100), None)  # type: ignore[arg-type]
+    return settled.no_worse_than_one(task, found, None, fit_all)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("gain", "said"), [(0.04, ()), (3.0, "the last 120 of 600 steps have raised it by 3 nats")])
@@ -165,15 +167,15 @@ def test_of_layers_that_go_on_the_better_are_kept_with_the_reason(
     later: float, points: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And an interrupt of those that go on is one of the fit, whichever is kept."""
-    found = (*_found(-9.0)[:2], Chosen(20), 0.1)
+    found = Found(*_found(-9.0)[:2], Chosen(20), 0.1)
     found[1].history[:] = [(7, -9.0, 1.0)]
-    on = (*_found(later, interrupted=True)[:2], Chosen(points), 0.2)
+    on = Found(*_found(later, interrupted=True)[:2], Chosen(points), 0.2)
     on[1].history[:] = [(2, later, 1.0)]
     monkeypatch.setattr(growth, "infer", lambda *_: on)
     data: Any = SimpleNamespace(rows=60)
     start: Any = SimpleNamespace(inducing=[range(points), range(3)])
-    given = data, Options(), found, None, None, None, start
-    best, history, choice, jitter = growth._layers_go_on(*given)  # type: ignore[arg-type]
+    task = Task(None, data, Options())  # type: ignore[arg-type]
+    best, history, choice, jitter = growth._layers_go_on(task, found, None, start)  # type: ignore[arg-type]
     assert best.elbo == max(later, -9.0) and best.interrupted and [step for step, *_ in history.history] == [7, 9]
     assert (said in choice.reasons["inducing"], jitter) == (True, 0.2) if said else (choice, jitter) == (found[2], 0.1)
 
@@ -185,7 +187,7 @@ def test_an_interrupt_between_fits_that_grow_keeps_the_one_before(monkeypatch: p
     monkeypatch.setattr(growth, "infer", lambda *_: _found(-3.0))
     monkeypatch.setattr(growth, "_left_open", lambda *_: True)
     monkeypatch.setattr(growth, "_assess", stop)
-    best = growth._grown(None, SimpleNamespace(rows=5), Options(), None, None, None)[0]  # type: ignore[arg-type]
+    best = growth._grown(Task(None, SimpleNamespace(rows=5), Options()))[0]  # type: ignore[arg-type]
     assert best.elbo == -3.0 and best.interrupted
 
 

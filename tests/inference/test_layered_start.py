@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.driver import Task
 from gpdsl.inference.inducing import growth
 from gpdsl.inference.layered import planning, settled
 from gpdsl.inference.layered.propagation import Expected, Layers
 from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, may_be_none, passing_on, start_layers
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.features import factorise, sparse_features
-from gpdsl.inference.problem import Monitor, Result
+from gpdsl.inference.problem import Found, Monitor, Result
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import make_rows
@@ -256,7 +257,8 @@ def test_the_last_layer_alone_is_the_model_that_says_so() -> None:
     text = SHARP.replace("f(h)", "f(h, v)").replace("input x : real", "input x : real\ninput v : real\ninput n : real")
     data = {name: np.arange(5.0) for name in ("x", "v", "n", "y")}
     program, bound, options = prepare(gpdsl.compile(text.replace("Normal(f,", "Normal(f + n,")), data, {}, {})
-    one, known, _ = settled._alone(program, bound, options, None)
+    alone = settled._alone(program, bound, options, None)
+    one, known = alone.program, alone.data
     assert set(one.declarations.inputs) == set(known.inputs) == {"h", "v", "n"}
     np.testing.assert_allclose(known.inputs["h"], data["x"], rtol=1e-6)
     assert set(one.parameters.initial) == {"ell", "sigma"}
@@ -288,7 +290,8 @@ def test_one_layer_ahead_of_layers_that_cannot_be_none_is_no_doubt(sharp: dict[s
     assert [may_be_none(each) for each in programs] == [True, False, False]
     result = Result({}, [], [], np.ones(1), -20.0, 0.0, "converged")
     for none, ahead in ((True, 10.0), (False, 10.0), (False, 0.5)):
-        (told, *_) = settled._told_of_one((result, None, None, 0.0), -20.0 + ahead, 80, none)
+        found = Found(result, None, None, 0.0)  # type: ignore[arg-type]
+        (told, *_) = settled._told_of_one(found, -20.0 + ahead, 80, none)
         assert bool(told.notes) == none
         assert ("10 nats higher" in told.message) == (ahead > 1 and not none)
 
@@ -497,19 +500,19 @@ def test_layers_go_on_from_one_in_few_short_steps_and_stay_where_that_loses(
     first, later = Monitor(50), Monitor(50)
     first.history[:], later.history[:] = [(50, -20.0, 1.0)], [(7, -20.0 + gained, 0.5)]
 
-    def infer(program: Any, data: Any, options: Options, callback: Any, start: Any, keep: Any) -> Any:
+    def infer(task: Any) -> Any:
+        options = task.options
         assert options.steps == (growth.GOING_ON_ALL if rows <= growth.FEW else growth.GOING_ON)
         assert options.learning_rate == growth.GENTLE and options.samples == 3
-        keep(Chosen(points), "so far")
+        task.keep(Chosen(points), "so far")
         result = Result({}, [], [], np.ones(1), -20.0 + gained, 0.0, interrupted=True)
-        return result, later, Chosen(points), 1e-6
+        return Found(result, later, Chosen(points), 1e-6)  # type: ignore[arg-type]
 
     monkeypatch.setattr(growth, "infer", infer)
     start: Any = SimpleNamespace(inducing=[np.zeros((8, 1)), np.zeros((points, 1))])
-    found: Any = Result({}, [], [], np.ones(1), -20.0, 0.0), first, Chosen(8), 1e-8
-    data: Any = SimpleNamespace(rows=rows)
-    given: Any = data, Options(samples=3), found, None, lambda *of: kept.append(of), None, start
-    result, history, choice, jitter = growth._layers_go_on(*given)
+    found: Any = Found(Result({}, [], [], np.ones(1), -20.0, 0.0), first, Chosen(8), 1e-8)  # type: ignore[arg-type]
+    given: Any = None, SimpleNamespace(rows=rows), Options(samples=3), None, None, lambda *of: kept.append(of)
+    result, history, choice, jitter = growth._layers_go_on(Task(*given), found, None, start)  # type: ignore[arg-type]
     assert result.interrupted and result.elbo == max(-20.0, -20.0 + gained)
     assert [step for step, *_ in history.history] == [50, 57]
     assert jitter == (1e-6 if told else 1e-8)

@@ -214,13 +214,15 @@ def test_one_gaussian_is_looked_at_where_its_exact_evidence_is_greatest_too(monk
 def test_exact_parameters_are_asked_for_where_full_covariances_could_be_exact(
     family: str, conjugate: bool, inducing: int | None, exact: bool, known: bool
 ) -> None:
-    def fit(program: Any, data: Any, options: Options) -> Any:
-        assert (options.posterior, options.optimizer, options.samples) == ("auto", "auto", 7)
-        return SimpleNamespace(parameters="those"), None, SimpleNamespace(exact=exact), 0.0
+    def fit(task: Any) -> Any:
+        asked = task.options
+        assert (asked.posterior, asked.optimizer, asked.samples) == ("auto", "auto", 7)
+        return SimpleNamespace(result=SimpleNamespace(parameters="those"), choice=SimpleNamespace(exact=exact))
 
     program: Any = SimpleNamespace(conjugate=conjugate, opaque=False)
     options = Options(posterior=family, optimizer="lbfgs", samples=7, inducing=inducing)
-    found = mixtures.exact_parameters(parse_family(family, True), program, None, options, fit)  # type: ignore[arg-type]
+    task: Any = SimpleNamespace(program=program, options=options, data=None)
+    found = mixtures.exact_parameters(parse_family(family, True), task, fit)
     assert found == ("those" if known else None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,12 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.blocks import machine_for
-from gpdsl.inference.driver import Keep, drive
+from gpdsl.inference.driver import Task, drive
 from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
 from gpdsl.inference.fields.engine import EXPECTED, FieldRun
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.posterior import Posterior
-from gpdsl.inference.problem import Monitor, Report, Result, as_arrays
+from gpdsl.inference.problem import Found, Monitor, as_arrays
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.language.inducing import shown_inducing
@@ -105,24 +105,18 @@ def _read(program: Program, elements: Sequence[sp.Expr]) -> set[Ref]:
     return found | {translator.references[s] for body in inside for s in body.free_symbols}
 
 
-def infer_fields(
-    program: Program,
-    data: Data,
-    options: Options,
-    callback: Callable[[Report], None] | None,
-    start: Any = None,
-    keep: Keep | None = None,
-) -> tuple[Result, Monitor, Choice, float]:
+def infer_fields(task: Task) -> Found:
     """Fit q of all fields and the learnt parameters. Raises GpdslError when the bound is no number."""
-    if start is not None:
+    program, options = task.program, task.options
+    if task.start is not None:
         raise GpdslError("start: the fit of a field begins at its prior; leave start out")
     choice = decide_fields(program, options)
-    monitor = Monitor(choice.steps, callback, "fields, natural")
-    rows = as_arrays(make_rows(program, data), options.dtype)
+    monitor = Monitor(choice.steps, task.callback, "fields, natural")
+    rows = as_arrays(make_rows(program, task.data), options.dtype)
     learnt = as_arrays(program.parameters.unconstrained(), options.dtype)
     jitter = _jitter(program, learnt, options)
     run = FieldRun(program, rows, choice, options, learnt, jitter, monitor)
-    monitor.keep = None if keep is None else partial(keep, choice, jitter, monitor)
+    monitor.keep = None if task.keep is None else partial(task.keep, choice, jitter, monitor)
     with machine_for(program.latents):
         found = drive(monitor, run)
     if not np.isfinite(found.elbo) and not found.interrupted:
@@ -130,7 +124,7 @@ def infer_fields(
             "the bound is not a finite number: the likelihood overflows around the prior mean of the fields; "
             "try other initial values"
         )
-    return found, monitor, choice, jitter
+    return Found(found, monitor, choice, jitter)
 
 
 def _jitter(program: Program, learnt: dict[str, Any], options: Options) -> float:

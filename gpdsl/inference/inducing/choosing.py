@@ -18,6 +18,7 @@ from jaxtyping import Int
 
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError
+from gpdsl.inference.driver import Task
 from gpdsl.inference.inducing.featured import featured
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.inducing.start import distinct, first_numbers, kmeans_centres, pivots, unexplained
@@ -223,7 +224,7 @@ def bending(program: Program, data: Data, options: Options, choice: Choice) -> B
     some, quick, known = data.take(index), _quick(options, choice), program.parameters
     held = replace(program, parameters=replace(known, initial={}, held={**known.held, **known.initial}))
     try:
-        here, found = infer(held, some, quick)[0], infer(program, some, quick)[0]
+        here, found = (infer(Task(each, some, quick)).result for each in (held, program))
     except GpdslError:  # nothing that can be said of patches: what is lost is what is open
         return Bending(0.0, program)
     gained = found.elbo - here.elbo - sum(np.size(value) for value in known.initial.values())
@@ -237,7 +238,7 @@ def dense_gain(program: Program, data: Data, options: Options, choice: Choice, e
     if data.rows > FEW:
         return None
     try:
-        found = infer(program, data, _quick(options, choice))[0]
+        found = infer(Task(program, data, _quick(options, choice))).result
     except GpdslError:
         return None
     return Bending(max(found.elbo - elbo, 0.0), _at(program, found, options)) if np.isfinite(found.elbo) else None

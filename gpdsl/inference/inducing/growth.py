@@ -8,7 +8,6 @@ is returned, with what it still loses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +15,7 @@ import numpy as np
 import sympy as sp
 
 from gpdsl.data import Data
-from gpdsl.inference.driver import Keep
+from gpdsl.inference.driver import Task
 from gpdsl.inference.exact.engine import plan_exact
 from gpdsl.inference.inducing.choosing import bending, choose_more, dense_gain
 from gpdsl.inference.inducing.loss import Loss, certified_loss, loss_of
@@ -49,39 +48,31 @@ FEW, GOING_ON_ALL = 2_000, 50
 
 UNTOLD = "what inducing points lose cannot be told: the likelihood is opaque, and has no curvature that weighs it"
 
-Told = Callable[[Report], None]
 
-
-def infer_growing(
-    program: Program,
-    data: Data,
-    options: Options,
-    callback: Callable[[Report], None] | None = None,
-    start: Start | None = None,
-    keep: Keep | None = None,
-) -> Found:
+def infer_growing(task: Task) -> Found:
     """`infer`, with as many inducing points as it takes where nobody asks for a number of them.
 
     `Result.loss` says what they lose, `loss_bounds` what is certain of it, and a note what cannot be told. All are None
     where nothing is lost: without inducing points.
     """
-    if program.inner:  # inducing points are at samples: the diagnosis tells what they lose
-        found = infer(program, data, options, callback, start, keep)
-        anew = (program, options) if start is None else start.anew
+    if task.program.inner:  # inducing points are at samples: the diagnosis tells what they lose
+        found = infer(task)
+        anew = (task.program, task.options) if task.start is None else task.start.anew
         if anew is None:
             return found
-        program, options = anew
-        whole = partial(_layers_go_on, data, options, found, callback, keep)
-        return no_worse_than_one(program, data, options, found, partial(_grown_to, found[1], callback), whole)
-    found, bounds = _grown(program, data, options, callback, start, keep), None
-    if found[2].exact:
+        callback = None if task.callback is None else passing(task.callback)
+        begun = replace(task, program=anew[0], options=anew[1], callback=callback)
+        grown = partial(_grown_to, begun, found.monitor)
+        return no_worse_than_one(begun, found, grown, partial(_layers_go_on, begun, found))
+    found, bounds, asked = _grown(task), None, (task.program, task.data, task.options)
+    if found.choice.exact:
         return found
     try:
-        bounds = certified_loss(program, data, options, found)
-        result = _assessed(program, data, options, found, np.inf if bounds is None else bounds[1])
+        bounds = certified_loss(*asked, found)
+        result = _assessed(*asked, found, np.inf if bounds is None else bounds[1])
     except KeyboardInterrupt:
-        return replace(found[0], interrupted=True), *found[1:]
-    return replace(result, loss_bounds=bounds), *found[1:]
+        return found.but(interrupted=True)
+    return found._replace(result=replace(result, loss_bounds=bounds))
 
 
 def _assessed(program: Program, data: Data, options: Options, found: Found, most: float) -> Result:
@@ -97,23 +88,20 @@ def _assessed(program: Program, data: Data, options: Options, found: Found, most
     return replace(result, loss=loss_of(program, data, options, found).within(most))
 
 
-def _layers_go_on(
-    data: Data, options: Options, found: Found, callback: Told | None, keep: Keep | None, program: Program, start: Start
-) -> Found:
+def _layers_go_on(task: Task, found: Found, program: Program, start: Start) -> Found:
     """The better of layers that were found, and those that go on from a fit of the last one alone."""
-    shifted = None if callback is None else _shifted(passing(callback), found[1])
-    steps = min(GOING_ON, GOING_ON_ALL) if data.rows <= FEW else GOING_ON
-    chosen = replace(options, steps=steps, learning_rate=GENTLE)
-    points = max(len(z) for z in start.inducing)
-    told = f"{points} inducing points of the last layer give more than depth gives with {found[2].inducing}"
-    if points <= found[2].inducing:
+    steps = min(GOING_ON, GOING_ON_ALL) if task.data.rows <= FEW else GOING_ON
+    chosen = replace(task.options, steps=steps, learning_rate=GENTLE)
+    points, keep = max(len(z) for z in start.inducing), task.keep
+    told = f"{points} inducing points of the last layer give more than depth gives with {found.choice.inducing}"
+    if points <= found.choice.inducing:
         told = f"the {points} of one layer, from which all go on: its bound was higher than theirs"
     kept = None if keep is None else lambda choice, *rest: keep(_because(choice, told), *rest)
-    later, monitor, choice, jitter = infer(program, data, chosen, shifted, start, kept)
-    history = monitor.after(found[1])
-    if not later.elbo > found[0].elbo:
-        return replace(found[0], interrupted=later.interrupted), history, *found[2:]
-    return later, history, _because(choice, told), jitter
+    later = infer(replace(task.after(found.monitor), program=program, options=chosen, start=start, keep=kept))
+    history = later.monitor.after(found.monitor)
+    if not later.result.elbo > found.result.elbo:
+        return found.but(interrupted=later.result.interrupted)._replace(monitor=history)
+    return later._replace(monitor=history, choice=_because(later.choice, told))
 
 
 def _because(choice: Choice, told: str) -> Choice:
@@ -121,49 +109,39 @@ def _because(choice: Choice, told: str) -> Choice:
     return replace(choice, reasons={**choice.reasons, "inducing": told})
 
 
-def _grown_to(
-    before: Monitor, callback: Told | None, program: Program, data: Data, options: Options, bound: float
-) -> Found:
-    """A fit that ends where no number of inducing points would raise its bound so far."""
-    shifted = None if callback is None else _shifted(passing(callback), before, "the last layer alone, ")
-    return _grown(program, data, options, shifted, None, None, bound)
+def _grown_to(task: Task, before: Monitor, one: Task, bound: float) -> Found:
+    """A fit of one layer that ends where no number of inducing points would raise its bound so far."""
+    return _grown(replace(one, callback=task.callback).after(before, "the last layer alone, "), bound)
 
 
-def _grown(
-    program: Program,
-    data: Data,
-    options: Options,
-    callback: Told | None,
-    start: Start | None,
-    keep: Keep | None,
-    bound: float = -np.inf,
-) -> Found:
+def _grown(task: Task, bound: float = -np.inf) -> Found:
     """The fit without what is certain, which ends where it seems that it cannot come above a bound."""
+    program, data, options = asked = task.program, task.data, task.options
     many = data.rows > EXACT_ROWS and bound == -np.inf  # layers go on from points
-    asked = with_waves(program, data, options, start) if many else options
-    best = infer(program, data, asked, callback, start, keep)
-    if asked is not options:
-        best = *best[:2], told_of_waves(best[2], data.rows), best[3]
-    if start is not None or not _left_open(program, options, best[2]):
+    chosen = with_waves(*asked, task.start) if many else options
+    best = infer(replace(task, options=chosen))
+    if chosen is not options:
+        best = best._replace(choice=told_of_waves(best.choice, data.rows))
+    if task.start is not None or not _left_open(program, options, best.choice):
         return best
     loss = None
     try:
-        loss, unbent = _assess(program, data, options, best)
-        while not (loss.small or best[0].interrupted or best[0].elbo + NEAR * data.rows < bound):
-            best[1].explored(0, 1, "more inducing variables")
-            begin = _next(program, unbent, data, options, best, loss, ALONE if bound > -np.inf else 1.0)
+        loss, unbent = _assess(*asked, best)
+        while not (loss.small or best.result.interrupted or best.result.elbo + NEAR * data.rows < bound):
+            best.monitor.explored(0, 1, "more inducing variables")
+            begin = _next(task, unbent, best, loss, ALONE if bound > -np.inf else 1.0)
             if begin is None:
                 break
-            found = _continued(program, data, best, begin, callback, keep)
-            history = found[1].after(best[1])
-            if not found[0].elbo > best[0].elbo:
-                best = replace(best[0], interrupted=found[0].interrupted), history, *best[2:]
+            found = _continued(task, best, begin)
+            history = found.monitor.after(best.monitor)
+            if not found.result.elbo > best.result.elbo:
+                best = best.but(interrupted=found.result.interrupted)._replace(monitor=history)
                 break
-            best = found[0], history, *found[2:]
-            loss, unbent = _assess(program, data, options, best)
+            best = found._replace(monitor=history)
+            loss, unbent = _assess(*asked, best)
     except KeyboardInterrupt:  # between two fits, or before the next has found anything
-        best = replace(best[0], interrupted=True), *best[1:]
-    return replace(best[0], loss=loss), *best[1:]
+        best = best.but(interrupted=True)
+    return best.but(loss=loss)
 
 
 def _assess(program: Program, data: Data, options: Options, found: Found, most: float = np.inf) -> tuple[Loss, Program]:
@@ -184,8 +162,8 @@ def _assess(program: Program, data: Data, options: Options, found: Found, most: 
     bent, loss = bending(here, data, options, choice), loss_of(program, data, options, found).within(most)
     if bent.nats == 0.0:
         return loss, here
-    there = replace(result, parameters=bent.program.parameters.unconstrained())
-    most = max(loss.nats, loss_of(program, data, options, (there, *found[1:])).nats)
+    there = found.but(parameters=bent.program.parameters.unconstrained())
+    most = max(loss.nats, loss_of(program, data, options, there).nats)
     return loss.plus(bent.nats).within(most), bent.program
 
 
@@ -223,11 +201,10 @@ class _Begin:
     inducing: list[Functionals] | None
 
 
-def _next(
-    program: Program, unbent: Program, data: Data, options: Options, best: Found, loss: Loss, times: float
-) -> _Begin | None:
+def _next(task: Task, unbent: Program, best: Found, loss: Loss, times: float) -> _Begin | None:
     """More inducing points, or exact inference where that takes no more work; None where so many budgets end."""
     result, _, choice, _ = best
+    program, data, options = task.program, task.data, task.options
     there = at_values(program, program.parameters.constrain(as_arrays(result.parameters, options.dtype)))
     dense = replace(options, inducing=0, batch=None)
     if data.telling <= EXACT_ROWS and options.batch is None and plan_exact(there, data, dense) is not None:
@@ -240,47 +217,25 @@ def _next(
     return _Begin(there, replace(options, posterior=choice.posterior, inducing=written), chosen)
 
 
-def _continued(
-    program: Program, data: Data, best: Found, begin: _Begin, callback: Told | None, keep: Keep | None
-) -> Found:
+def _continued(task: Task, best: Found, begin: _Begin) -> Found:
     """The fit that goes on from the best so far."""
     result, monitor, choice, jitter = best
     values = {**begin.program.parameters.held, **begin.program.parameters.initial}
     posterior = result.inducing, result.posterior, result.weights
-    start = Start(training(program, dense=False), values, *posterior, jitter, False, onto=begin.inducing)
-    shifted = None if callback is None else _shifted(callback, monitor)
-    found, after, chosen, jitter = infer(begin.program, data, begin.options, shifted, start, keep)
-    reasons = dict(chosen.reasons)
+    start = Start(training(task.program, dense=False), values, *posterior, jitter, False, onto=begin.inducing)
+    found = infer(replace(task.after(monitor), program=begin.program, options=begin.options, start=start))
+    reasons = dict(found.choice.reasons)
     if begin.inducing is not None:
         reasons = {**choice.reasons, "inducing": f"{choice.inducing} lost too much"}
-    return found, after, replace(chosen, reasons=reasons), jitter
-
-
-def _shifted(callback: Told, before: Monitor, stage: str = "") -> Told:
-    """A callback that is told of steps and seconds after those before, and of what they are steps."""
-    steps, seconds = before.history[-1][0], before.elapsed
-
-    def told(report: Report) -> None:
-        total = replace(report, step=report.step + steps, steps=report.steps + steps, elapsed=report.elapsed + seconds)
-        elbo = report.elbo if report.elbo > -np.inf else before.last  # before the first step
-        callback(replace(total, elbo=elbo, stage=stage + report.stage))
-
-    return told
+    return found._replace(choice=replace(found.choice, reasons=reasons))
 
 
 # beta-VI: the divergence of q from the prior counts beta times (SGPVI section 3.1; Higgins et al. 2017).
 
 
-def infer_tempered(
-    program: Program,
-    data: Data,
-    options: Options,
-    callback: Callable[[Report], None] | None = None,
-    start: Start | None = None,
-    keep: Keep | None = None,
-) -> Found:
+def infer_tempered(task: Task) -> Found:
     """`infer_growing`, with the divergence of q counted `options.beta` times."""
-    beta = options.beta
+    beta, callback, keep = task.options.beta, task.callback, task.keep
 
     def told(report: Report) -> None:
         assert callback is not None
@@ -291,8 +246,8 @@ def infer_tempered(
         keep(choice, jitter, _history(monitor, beta), lambda: _result(state(), beta), ended)
 
     hears, keeps = None if callback is None else told, None if keep is None else kept
-    result, monitor, choice, jitter = infer_growing(tempered(program, beta), data, options, hears, start, keeps)
-    return _result(result, beta), _history(monitor, beta), choice, jitter
+    found = infer_growing(replace(task, program=tempered(task.program, beta), callback=hears, keep=keeps))
+    return found._replace(result=_result(found.result, beta), monitor=_history(found.monitor, beta))
 
 
 def tempered(program: Program, beta: float) -> Program:

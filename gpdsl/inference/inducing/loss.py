@@ -30,7 +30,7 @@ from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Features, RowFeatures
-from gpdsl.inference.problem import Result, as_arrays
+from gpdsl.inference.problem import Found, as_arrays
 from gpdsl.inference.sampling import base_normals, spread_normals
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.cache import jit
@@ -83,7 +83,7 @@ class Loss:
         return self.nats > MUCH * self.slight
 
 
-def loss_of(program: Program, data: Data, options: Options, found: tuple[Result, Any, Choice, float]) -> Loss:
+def loss_of(program: Program, data: Data, options: Options, found: Found) -> Loss:
     """What the inducing points of a result lose, by so many rows that their values choose."""
     result, _, choice, jitter = found
     plain = training(program if program.factorised is None else program.factorised, dense=False)
@@ -152,9 +152,7 @@ ROWS_AT_ONCE = 4_096
 """Rows of a pass that are held at once."""
 
 
-def certified_loss(
-    program: Program, data: Data, options: Options, found: tuple[Result, Any, Choice, float]
-) -> tuple[float, float] | None:
+def certified_loss(program: Program, data: Data, options: Options, found: Found) -> tuple[float, float] | None:
     """Nats of the evidence that are lost at least and at most; None where no formula tells.
 
     It tells where observations are normal about one latent each, which is read at the row's own inputs.

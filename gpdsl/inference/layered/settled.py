@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, plural
-from gpdsl.inference.driver import ALL_DONE, INTERRUPTED
+from gpdsl.inference.driver import ALL_DONE, INTERRUPTED, Task
 from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.layered.engine import SHARE, LayeredSearch, Place, State, rises
 from gpdsl.inference.layered.propagation import inner_width
@@ -45,8 +45,6 @@ ROWS = 1_000
 WIDEST = 1_000
 """Points of the last layer where natural gradients on all rows go on from a fit of it alone: what it loses by too few
 points, layers below do not make up for."""
-
-Fit = Callable[..., Found]
 
 
 class Callers(Exception):
@@ -75,7 +73,7 @@ def begins_below(program: Program) -> bool:
 
 
 def from_the_last_layer(
-    program: Program, data: Data, options: Options, inducing: Mapping[str, int], fit: Fit
+    task: Task, inducing: Mapping[str, int], fit: Callable[[Task], Found]
 ) -> tuple[Program, Start | None]:
     """The program with parameters of a fit of its last layer alone, and that fit to start from.
 
@@ -84,6 +82,7 @@ def from_the_last_layer(
 
     Raises KeyboardInterrupt when the user stops it.
     """
+    program, data, options = task.program, task.data, task.options
     if not begins_below(program):
         return program, None
     some = data.take(some_rows(data.rows, ROWS, options.seed))
@@ -91,22 +90,26 @@ def from_the_last_layer(
     features = {name: each for name, each in asked.items() if isinstance(each, str)}
     own = {name: min(count, some.rows) for name, count in inducing.items()} | features
     try:
-        one, some, chosen = _alone(program, some, options, own)
-        best = fit(one, some, chosen)
+        alone = _alone(program, some, options, own)
+        best = fit(alone)
     except GpdslError:  # whatever ails one layer is told of all
         return program, None
-    if best[0].interrupted:
+    if best.result.interrupted:
         raise KeyboardInterrupt  # before the first state of all layers
+    one = alone.program
     program, start = _from(program, one, best)
     if start is None or program.declarations.rows or features.keys() & start.program.declarations.latents.keys():
         return program, None  # bounds of features are those of some rows
     wanted = [inducing.get(group.names[0]) for group in one.groups]
-    fewer = any(len(points) != count for points, count in zip(best[0].inducing, wanted, strict=True))
+    fewer = any(len(points) != count for points, count in zip(best.result.inducing, wanted, strict=True))
     return program, None if fewer else start
 
 
 def no_worse_than_one(
-    program: Program, data: Data, options: Options, found: Found, fit_one: Fit, fit_all: Fit
+    task: Task,
+    found: Found,
+    fit_one: Callable[[Task, float], Found],
+    fit_all: Callable[[Program, Start], Found],
 ) -> Found:
     """What was found; or what all layers make of a fit of the last one alone, where that has a higher bound.
 
@@ -115,27 +118,28 @@ def no_worse_than_one(
     one layer, with next to no variance of those below where their means pass arguments on. `fit_one` is given the bound
     that it has to beat, and may end when it sees that it will not; `fit_all` goes on from a program and a `Start`.
     """
-    sound = np.isfinite(found[0].elbo) and not found[0].interrupted
-    if not (sound and may_go_on(program, options)):
+    sound = np.isfinite(found.result.elbo) and not found.result.interrupted
+    if not (sound and may_go_on(task.program, task.options)):
         return found
-    bound = found[0].elbo + Loss(0.0, data.rows).slight
+    rows = task.data.rows
+    bound = found.result.elbo + Loss(0.0, rows).slight
     try:
-        one, best = _fit_of_one(program, data, options, fit_one, bound)
-        program, start = _from(program, one, best)
-        if best[0].interrupted:
+        one, best = _fit_of_one(task, fit_one, bound)
+        program, start = _from(task.program, one, best)
+        if best.result.interrupted:
             raise KeyboardInterrupt
-        if not best[0].elbo > bound or start is None:
+        if not best.result.elbo > bound or start is None:
             return found
         whole = fit_all(passing_on(program), start)
-        if _lost(whole, best[0].elbo, data.rows) and may_be_none(program):
-            whole = max(whole, fit_all(passing_on(program, TINIEST), start), key=lambda each: each[0].elbo)
+        if _lost(whole, best.result.elbo, rows) and may_be_none(program):
+            whole = max(whole, fit_all(passing_on(program, TINIEST), start), key=lambda each: each.result.elbo)
     except Callers as theirs:
         raise theirs.problem from theirs.problem.__cause__
     except GpdslError:
         return found
     except KeyboardInterrupt:
-        return replace(found[0], interrupted=True, message=INTERRUPTED), *found[1:]
-    return _told_of_one(whole, best[0].elbo, data.rows, may_be_none(program))
+        return found.but(interrupted=True, message=INTERRUPTED)
+    return _told_of_one(whole, best.result.elbo, rows, may_be_none(program))
 
 
 def _told_of_one(found: Found, one: float, rows: int, none: bool) -> Found:
@@ -146,28 +150,30 @@ def _told_of_one(found: Found, one: float, rows: int, none: bool) -> Found:
     """
     if not _lost(found, one, rows):
         return found
-    above = one - found[0].elbo
+    above = one - found.result.elbo
     said = f"the last layer alone, with those below as they start, has a bound that is {above:.3g} nats higher"
     if not none:
-        message = f"{found[0].message}; {said}, as narrow as these cannot be: a model of one layer may be enough"
-        return replace(found[0], message=message), *found[1:]
+        return found.but(
+            message=f"{found.result.message}; {said}, as narrow as these cannot be: a model of one layer may be enough"
+        )
     kept = "layers that went on from there did not keep it: give more `steps`, or compare a model of one layer"
-    return replace(found[0], notes=(*found[0].notes, f"{said}, and {kept}")), *found[1:]
+    return found.but(notes=(*found.result.notes, f"{said}, and {kept}"))
 
 
 def _lost(found: Found, one: float, rows: int) -> bool:
     """Whether a search that nobody has stopped ends below one layer."""
-    return not (found[0].interrupted or Loss(one - found[0].elbo, rows).small)
+    return not (found.result.interrupted or Loss(one - found.result.elbo, rows).small)
 
 
-def _fit_of_one(program: Program, data: Data, options: Options, fit: Fit, bound: float) -> tuple[Program, Found]:
+def _fit_of_one(task: Task, fit: Callable[[Task, float], Found], bound: float) -> tuple[Program, Found]:
     """The last layer alone, with inducing points where exact inference would be above the bound without any."""
-    one, known, chosen = _alone(program, data, options, None)
-    best = fit(one, known, chosen, bound)
-    if not (best[2].dense or best[2].exact) or best[0].interrupted or not best[0].elbo > bound:
+    alone = _alone(task.program, task.data, task.options, None)
+    best, one = fit(alone, bound), alone.program
+    if not (best.choice.dense or best.choice.exact) or best.result.interrupted or not best.result.elbo > bound:
         return one, best
-    there = at_values(one, one.parameters.constrain(as_arrays(best[0].parameters, options.dtype)))
-    return one, fit(there, known, replace(chosen, inducing=min(WIDEST, data.rows)), bound)
+    there = at_values(one, one.parameters.constrain(as_arrays(best.result.parameters, task.options.dtype)))
+    chosen = replace(alone.options, inducing=min(WIDEST, task.data.rows))
+    return one, fit(replace(alone, program=there, options=chosen), bound)
 
 
 def may_go_on(program: Program, options: Options) -> bool:
@@ -176,8 +182,8 @@ def may_go_on(program: Program, options: Options) -> bool:
     return begins_below(program) and not program.declarations.rows and not asked
 
 
-def _alone(program: Program, data: Data, options: Options, inducing: PerLatent | None) -> tuple[Program, Data, Options]:
-    """The last layer over the values at which those below start, as inputs: a program, its data and options.
+def _alone(program: Program, data: Data, options: Options, inducing: PerLatent | None) -> Task:
+    """A fit of the last layer over the values at which those below start, as inputs.
 
     Raises GpdslError for what a model of one layer may not be.
     """
@@ -203,7 +209,7 @@ def _alone(program: Program, data: Data, options: Options, inducing: PerLatent |
     )
     chosen = Options(inducing=asked, seed=options.seed, dtype=options.dtype)
     read = {name: each for name, each in data.inputs.items() if name not in idle}
-    return one, replace(data, inputs={**read, **values}), chosen
+    return Task(one, replace(data, inputs={**read, **values}), chosen)
 
 
 def _names(part: object) -> Iterator[str]:
