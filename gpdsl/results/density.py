@@ -170,10 +170,10 @@ def _columns(beliefs: Beliefs, densities: Sequence[sp.Expr]) -> list[int]:
     return sorted(found)
 
 
-def _row_function(beliefs: Beliefs, involved: list[int], component: int) -> RowFunction:
-    """Log density of the rows as a function of the standard normals behind the involved latents."""
-    index, base = jnp.asarray(involved, int), beliefs.marginals.mean[component]
-    root = column_roots(beliefs.program, beliefs.marginals, component, involved) if involved else None
+def _row_function(beliefs: Beliefs, involved: list[int]) -> RowFunction:
+    """Log density of rows with one component each as a function of the standard normals behind the involved latents."""
+    index, base = jnp.asarray(involved, int), beliefs.marginals.mean[0]
+    root = column_roots(beliefs.program, beliefs.marginals, 0, involved) if involved else None
 
     def function(normals: Array) -> Array:
         moved = normals if root is None else jnp.einsum("nij,nj->ni", root, normals)
@@ -183,27 +183,29 @@ def _row_function(beliefs: Beliefs, involved: list[int], component: int) -> RowF
     return function
 
 
-def _certain(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
+def _origin(beliefs: Beliefs, involved: list[int]) -> Float[Array, "rows J"]:
+    """Where all standard normals behind the involved latents are 0."""
+    return jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
+
+
+def _certain(beliefs: Beliefs, involved: list[int]) -> Float[Array, "1 rows"]:
     """The log density itself: no output reads a latent."""
-    nothing = jnp.zeros((beliefs.count, 0), beliefs.marginals.mean.dtype)
-    return jnp.stack([_row_function(beliefs, involved, k)(nothing) for k in range(len(beliefs.weights))])
+    return _row_function(beliefs, involved)(_origin(beliefs, involved))[None]
 
 
-def _in_cells(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K rows"]:
+def _in_cells(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "1 rows"]:
     """By cells between the places where the outputs' densities jump or bend."""
-    tables, parts = beliefs.compile("lines", lambda known: _lines(known, involved))(), []
-    enough = _at_least(ENOUGH, beliefs)
-    for k in range(len(beliefs.weights)):
-        cuts = [(np.asarray(level[k]), np.asarray(slopes[k])) for level, slopes in tables]
-        parts.append(log_mean(_log_function(beliefs, involved, k), cuts, beliefs.count, len(involved), enough))
-    return np.stack(parts)
+    tables = beliefs.compile("lines", lambda known: _lines(known, involved))()
+    cuts = [(np.asarray(level[0]), np.asarray(slopes[0])) for level, slopes in tables]
+    function, enough = _log_function(beliefs, involved), _at_least(ENOUGH, beliefs)
+    return log_mean(function, cuts, beliefs.count, len(involved), enough)[None]
 
 
-def _log_function(beliefs: Beliefs, involved: list[int], component: int) -> LogFunction:
+def _log_function(beliefs: Beliefs, involved: list[int]) -> LogFunction:
     """The log density of rows at normals, some at a time; their number is rounded up, for few programs."""
 
     def at(known: Beliefs, normals: Array) -> Array:
-        return jax.lax.map(_row_function(known, involved, component), normals)
+        return jax.lax.map(_row_function(known, involved), normals)
 
     def function(rows: np.ndarray, normals: np.ndarray) -> np.ndarray:
         found = np.empty(normals.shape[:2])
@@ -213,8 +215,7 @@ def _log_function(beliefs: Beliefs, involved: list[int], component: int) -> LogF
             size = min(CELLS_AT_ONCE, max(64, 1 << (count - 1).bit_length()))
             chosen = np.pad(rows[part], (0, size - count))
             given = np.pad(np.moveaxis(normals[part], 1, 0), ((0, 0), (0, size - count), (0, 0)))
-            compute = beliefs.part(chosen).compile(("cells", component), at)
-            values = compute(given.astype(beliefs.marginals.mean.dtype))
+            values = beliefs.part(chosen).compile("cells", at)(given.astype(beliefs.marginals.mean.dtype))
             found[part] = np.asarray(values)[:, :count].T
         return found
 
@@ -222,11 +223,10 @@ def _log_function(beliefs: Beliefs, involved: list[int], component: int) -> LogF
 
 
 def _lines(beliefs: Beliefs, involved: list[int]) -> list[tuple[Array, Array]]:
-    """Level [K, rows] and slopes [K, rows, J] in the normals of what is zero where a density jumps or bends."""
+    """Level [1, rows] and slopes [1, rows, J] in the normals of what is zero where a density jumps or bends."""
     program, index, found = beliefs.program, jnp.asarray(involved, int), []
     units = jnp.concatenate([jnp.zeros((1, len(involved))), jnp.eye(len(involved))])
-    roots = [column_roots(program, beliefs.marginals, k, involved) for k in range(len(beliefs.weights))]
-    moved = jnp.einsum("knij,uj->ukni", jnp.stack(roots), units)
+    moved = jnp.einsum("nij,uj->uni", column_roots(program, beliefs.marginals, 0, involved), units)[:, None]
     latents = jnp.broadcast_to(beliefs.marginals.mean, (len(units), *beliefs.marginals.mean.shape))
     scope = beliefs.scope(latents.at[..., index].add(moved))
     for observation in program.observations:
@@ -245,36 +245,28 @@ def _lines(beliefs: Beliefs, involved: list[int]) -> list[tuple[Array, Array]]:
     return found
 
 
-def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "K rows"]:
+def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "1 rows"]:
     """log of int exp(quadratic) N: exact.
 
     With l(z) = l(0) + b'z - z'Az/2 for the standard normals z behind the latents: log E = l(0) + b'C^-1 b / 2 -
     log|C| / 2, C = I + A.
     """
-    parts = []
-    for k in range(len(beliefs.weights)):
-        start = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
-        value, b, hessian = gradients(_row_function(beliefs, involved, k), start)
-        c = jnp.eye(len(involved)) - hessian
-        solved = jnp.linalg.solve(c, b[..., None])[..., 0]
-        _, log_det = jnp.linalg.slogdet(c)
-        parts.append(value + 0.5 * jnp.sum(b * solved, axis=1) - 0.5 * log_det)
-    return jnp.stack(parts)
+    value, b, hessian = gradients(_row_function(beliefs, involved), _origin(beliefs, involved))
+    c = jnp.eye(len(involved)) - hessian
+    solved = jnp.linalg.solve(c, b[..., None])[..., 0]
+    _, log_det = jnp.linalg.slogdet(c)
+    return (value + 0.5 * jnp.sum(b * solved, axis=1) - 0.5 * log_det)[None]
 
 
-def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 K rows"]:
+def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 1 rows"]:
     """One or two latents: Gauss–Hermite quadrature around the mode of p(y|f) q(f), as wide as a narrow one needs.
 
     It is exact for what is smooth; where its two rules disagree, it is not.
     """
-    parts = []
-    for k in range(len(beliefs.weights)):
-        start = jnp.zeros((beliefs.count, len(involved)), beliefs.marginals.mean.dtype)
-        parts.append(around_mode(_row_function(beliefs, involved, k), start))
-    return jnp.stack(parts, axis=1)
+    return around_mode(_row_function(beliefs, involved), _origin(beliefs, involved))[:, None]
 
 
-def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 K rows"]:
+def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 1 rows"]:
     """log mean over samples of p(y|f), for several latents; SAVIGP section 7. The second is off by its error."""
     del involved
     values = log_densities(beliefs, *sample_latents(beliefs, SAMPLES, need_externals=False))
@@ -283,7 +275,7 @@ def _sampled(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 K rows"]:
     return jnp.stack([found, found + error])
 
 
-def _by_samples(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "K rows"]:
+def _by_samples(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "1 rows"]:
     """The same of few rows, whose number is rounded up for few programs."""
     some = beliefs.filled_up
     return np.asarray(some.compile("sampled", lambda known: _sampled(known, involved)[0])())[:, : beliefs.count]
@@ -302,7 +294,7 @@ def _around_modes(beliefs: Beliefs, involved: list[int]) -> Float[np.ndarray, "1
         )
 
         def compute(known: Beliefs, starts: Array, normals: Array) -> tuple[Array, Array]:
-            return around_modes(_row_function(known, involved, 0), known.count, starts, normals)
+            return around_modes(_row_function(known, involved), known.count, starts, normals)
 
         dtype = beliefs.marginals.mean.dtype
         found, error = some.compile("modes", compute)(jnp.asarray(starts, dtype), jnp.asarray(normals, dtype))

@@ -21,6 +21,7 @@ from gpdsl.errors import GpdslError, GpdslWarning, quoted
 from gpdsl.forward import Accounting, fitting, resolve
 from gpdsl.forward.registry import explain_externals
 from gpdsl.inference.corrected import drawn
+from gpdsl.inference.driver import Task
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing, infer_tempered
 from gpdsl.inference.inducing.loss import Loss
@@ -284,7 +285,7 @@ def _search(
     with fitting(asked.account):
         told = None if report is None else _counting(report, asked.account, asked.log_jacobian)
         infer = infer_growing if options.beta == 1 else infer_tempered
-        result, monitor, choice, jitter = infer(program, bound, options, told, known, keep)
+        result, monitor, choice, jitter = infer(Task(program, bound, options, told, known, keep))
         searched = result.elbo
         if options.parameters == "gaussian":
             result = gaussian(program, result, asked.options, bound.rows, monitor)

@@ -13,7 +13,7 @@ from gpdsl.data.errors import listed
 from gpdsl.data.times import Calendar, moments_of
 from gpdsl.data.values import WORDS, Wrong, as_numbers, sorted_levels, two_valued
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.model import Input, Output
+from gpdsl.language.model import Axis, Input, Output
 from gpdsl.program.program import Program
 
 # A fit numbers the levels of labels from 1 and the two values of a binary output from 0. Levels that are numbers come
@@ -29,8 +29,12 @@ def levels_of(program: Program, name: str) -> tuple:
         return program.levels.get(name, (0, 1))
     if output is None or output.label is None:
         raise GpdslError(f"`{name}` is not a label output, and has no levels")
-    count = program.translator.size(output.label)
-    return program.levels.get(str(output.label.name), tuple(range(1, count + 1)))
+    return levels_at(program, output.label)
+
+
+def levels_at(program: Program, axis: Axis) -> tuple:
+    """The levels along an axis: those of the data, or their numbers from 1."""
+    return program.levels.get(str(axis.name), tuple(range(1, program.translator.size(axis) + 1)))
 
 
 def numbered_levels(program: Program, name: str, unseen: Unseen = MappingProxyType({})) -> tuple[tuple, int]:

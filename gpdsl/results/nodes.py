@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import jax.numpy as jnp
@@ -35,14 +35,10 @@ NEGLIGIBLE = 1e-9
 @lru_cache(maxsize=256)
 def poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> tuple[sp.Expr, ...]:
     """The divisors of an expression, linear in a latent, at whose zeros it is infinite."""
-    return tuple(_poles(expression, latents))
-
-
-def _poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> Iterator[sp.Expr]:
-    powers = [each for each in expression.atoms(sp.Pow) if each.exp.is_negative and each.base.has(*latents)]
-    if not latents or not powers:
-        return
+    if not latents or not any(each.exp.is_negative and each.base.has(*latents) for each in expression.atoms(sp.Pow)):
+        return ()
     numerator, denominator = sp.fraction(sp.together(expression))
+    found = []
     for factor in sp.Mul.make_args(denominator):
         base, exponent = factor.as_base_exp()
         if not base.has(*latents) or (exponent.is_number and exponent < 1):
@@ -52,8 +48,9 @@ def _poles(expression: sp.Expr, latents: tuple[sp.Symbol, ...]) -> Iterator[sp.E
             if slope != 0 and not slope.has(latent):
                 zero = sp.expand(latent - base / slope)
                 if not _vanishes(numerator.xreplace({latent: zero})):
-                    yield base
+                    found.append(base)
                 break
+    return tuple(found)
 
 
 def _vanishes(expression: sp.Expr) -> bool:

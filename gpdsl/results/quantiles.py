@@ -207,9 +207,8 @@ def weighted_quantile(values: Array, weights: Array, probability: float, *, smoo
     spread = np.broadcast_to(weights.reshape(-1, *(1,) * (values.ndim - 1)), values.shape)
     spread = np.take_along_axis(spread, order, axis=0)
     reached = np.cumsum(spread, axis=0) - (0.5 * spread if smooth else 0.0)
-    last = np.argmax(np.concatenate([reached[:-1] >= probability - 1e-12, np.ones_like(reached[:1], bool)]), axis=0)[
-        None
-    ]
+    enough = np.concatenate([reached[:-1] >= probability - 1e-12, np.ones_like(reached[:1], bool)])
+    last = np.argmax(enough, axis=0)[None]
     found = np.take_along_axis(ranked, last, axis=0)[0]
     if not smooth:
         return found
@@ -241,13 +240,14 @@ class Monotone(NamedTuple):
     rising: bool
 
 
-def monotone_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Monotone | None:
-    """The quantity as a function of its one argument, where it is known to rise or to fall with it."""
-    return _monotone(beliefs, expression, keys, beliefs.compile)
+def monotone_of(
+    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], compiled: Callable | None = None
+) -> Monotone | None:
+    """The quantity as a function of its one argument, where it is known to rise or to fall with it.
 
-
-def _monotone(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], compiled: Callable) -> Monotone | None:
-    integrand = integrand_in(beliefs, expression)
+    `compiled` is that of the beliefs, or of several about the same rows.
+    """
+    compiled, integrand = compiled or beliefs.compile, integrand_in(beliefs, expression)
     if len(integrand.arguments) != 1 or has_external(beliefs.program.translator, expression):
         return None
     (symbol,) = integrand.symbols
@@ -263,9 +263,8 @@ def _monotone(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], comp
         return sloped(lambda each: known.integral(integrand, keys).integrand({symbol: each}), at)
 
     mean, sd = compiled(("argument", expression, keys), moments)()
-    return Monotone(
-        np.asarray(mean), np.asarray(sd), compiled(("monotone", expression, keys), values), slope.is_positive
-    )
+    function = compiled(("monotone", expression, keys), values)
+    return Monotone(np.asarray(mean), np.asarray(sd), function, slope.is_positive)
 
 
 def sloped(function: Callable[[jnp.ndarray], jnp.ndarray], at: Array | jnp.ndarray) -> tuple[jnp.ndarray, jnp.ndarray]:
@@ -317,7 +316,7 @@ def quantile_over(
         some = [[known.part(slice(at, at + size)) for known in each] for at in range(0, count, size)]
         found = [q for part in some if (q := quantile_over(part, weights, expression, keys, p)) is not None]
         return np.concatenate(found) if found else None
-    known = _monotone(each[0], expression, keys, partial(_compile_together, each))
+    known = monotone_of(each[0], expression, keys, partial(_compile_together, each))
     if known is None:
         return None
     deviate = ndtri(p if known.rising else 1.0 - p)

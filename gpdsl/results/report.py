@@ -63,10 +63,7 @@ def advice(fit: Fit, seen: Seen | None) -> list[str]:
 
 def _misses(seen: Seen) -> Iterator[str]:
     """Where intervals hold too few or too many of the data, and rows far outside."""
-    names = outputs_seen(seen)
-    if not names:
-        return
-    for name in names:
+    for name in outputs_seen(seen):
         output = seen.fit.program.declarations.outputs[name]
         if output.label is not None or output.kind == "binary" or seen.part[0].observed(name) is None:
             continue
@@ -84,12 +81,10 @@ def _misses(seen: Seen) -> Iterator[str]:
         elif scipy.stats.binom.sf(inside - 1, len(found), INSIDE) < CHANCE:
             yield f"90% intervals of `{name}` hold {share:.0%} of its values: they are wider than the data ask for."
         away = np.abs(ndtri(np.clip(found, FURTHEST, 1 - FURTHEST)))
-        if np.any(away > FAR):
-            many = int(np.sum(away > FAR))
-            yield (
-                f"{many} value{'s' if many > 1 else ''} of `{name}` lie{'' if many > 1 else 's'} further off than a "
-                f"normal residual of {FAR:g}: look at these rows, or give the noise heavier tails."
-            )
+        if many := int(np.sum(away > FAR)):
+            lie = f"values of `{name}` lie" if many > 1 else f"value of `{name}` lies"
+            remedy = "look at these rows, or give the noise heavier tails."
+            yield f"{many} {lie} further off than a normal residual of {FAR:g}: {remedy}"
 
 
 # Pieces of a page: tables, figures, and the policy that forbids whatever is not on it.
@@ -235,21 +230,16 @@ def _lines(fit: Fit, data: Data) -> Iterator[tuple[object, ...]]:
             known = data.column_names.get(name, ())
             places = list(np.ndindex(*values.shape[1:]))
             for number, place in enumerate(places):
-                label = (
-                    known[number]
-                    if len(known) == len(places)
-                    else name + (str([p + 1 for p in place]) if place else "")
-                )
-                there = None if role == "input" else element(data.observed[name], place)
+                label = known[number] if len(known) == len(places) else _element(name, place)
                 column = np.asarray(element(values, place), float)
-                column = column if there is None else column[there]
-                yield (
-                    label,
-                    f"{role}, {each.kind}",
-                    len(column),
-                    data.rows - len(column),
-                    *_spread(fit, data, name, column),
-                )
+                column = column if role == "input" else column[element(data.observed[name], place)]
+                missing = data.rows - len(column)
+                yield label, f"{role}, {each.kind}", len(column), missing, *_spread(fit, data, name, column)
+
+
+def _element(name: str, place: tuple[int, ...]) -> str:
+    """`w[1, 2]`; the name alone of a number."""
+    return name + (str([each + 1 for each in place]) if place else "")
 
 
 def _spread(fit: Fit, data: Data, name: str, values: np.ndarray) -> tuple[str, ...]:
@@ -340,8 +330,7 @@ def _parameters(fit: Fit) -> str:
         values = np.asarray(estimate(fit, name), float)
         other = values * np.nan_to_num(in_data_units(fit, name), nan=1.0)
         for place in np.ndindex(*values.shape):
-            label = name + (str([each + 1 for each in place]) if place else "")
-            lines.append((label, f"{values[place]:.5g}", f"{other[place]:.5g}", held))
+            lines.append((_element(name, place), f"{values[place]:.5g}", f"{other[place]:.5g}", held))
     more = f"<p>and {len(lines) - MOST} more</p>" if len(lines) > MOST else ""
     if not fit.standardised.sds:
         return table(("parameter", "value", ""), [(a, b, d) for a, b, _, d in lines[:MOST]]) + more

@@ -31,19 +31,27 @@ DRAWS = 400
 
 
 def pit_of(prediction: Prediction, name: str, observed: Any, seed: int) -> np.ndarray:
-    """See `Prediction.pit`. Raises GpdslError for what is no output, and values of another shape."""
+    """See `Prediction.pit`. Raises GpdslError as `_observed` does."""
+    return places_drawn(prediction, name, _observed(prediction, name, observed, f"pit of `{name}`"), seed)
+
+
+def _observed(prediction: Prediction, name: str, observed: Any, what: str, distances: bool = False) -> np.ndarray:
+    """Values of an output as numbers [rows, *axes], levels of labels from 0.
+
+    Raises GpdslError for what is no output, values of another shape, and labels where `distances` are asked for.
+    """
     beliefs = prediction.beliefs
     if not is_output(beliefs, name):
-        raise GpdslError(f"pit of `{name}`: expected an output, of which there are observations")
+        raise GpdslError(f"{what}: expected an output, of which there are observations")
     declared = beliefs.program.declarations.outputs[name]
-    if declared.label is None:
-        values = observed_numbers(beliefs, name, observed, f"pit of `{name}`")
-    else:
-        values = _numbered(prediction, name, observed)
+    if distances and declared.label is not None:
+        raise GpdslError(f"{what}: a label has no distances; use the log density, `gpdsl.score.nlpd`")
+    plain = declared.label is None
+    values = observed_numbers(beliefs, name, observed, what) if plain else _numbered(prediction, name, observed)
     shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
     if values.shape != shape:
-        raise GpdslError(f"pit of `{name}`: the values have the shape {values.shape}, expected {shape}")
-    return places_drawn(prediction, name, values, seed)
+        raise GpdslError(f"{what}: the values have the shape {values.shape}, expected {shape}")
+    return values
 
 
 def _numbered(prediction: Prediction, name: str, observed: Any) -> np.ndarray:
@@ -136,17 +144,9 @@ class NotNormalError(Exception):
 
 
 def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: int) -> Array:
-    """See `Prediction.crps`. Raises GpdslError for labels, what is no output, and values of another shape."""
-    beliefs = prediction.beliefs
-    if not is_output(beliefs, name):
-        raise GpdslError(f"crps of `{name}`: expected an output, of which there are observations")
-    declared = beliefs.program.declarations.outputs[name]
-    if declared.label is not None:
-        raise GpdslError(f"crps of `{name}`: a label has no distances; use the log density, `gpdsl.score.nlpd`")
-    y = observed_numbers(beliefs, name, observed, f"crps of `{name}`")
-    shape = (beliefs.count, *beliefs.program.translator.shape(declared.axes))
-    if y.shape != shape:
-        raise GpdslError(f"crps of `{name}`: the values have the shape {y.shape}, expected {shape}")
+    """See `Prediction.crps`. Raises GpdslError as `_observed` does."""
+    y = _observed(prediction, name, observed, f"crps of `{name}`", distances=True)
+    declared = prediction.beliefs.program.declarations.outputs[name]
     if declared.kind == "binary":
         found: Array = (prediction.mean(name) - y) ** 2
         return found

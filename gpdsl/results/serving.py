@@ -12,6 +12,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.forward.server import Offered
 from gpdsl.language import model as m
 from gpdsl.results.fit import Fit
+from gpdsl.results.levels import levels_at
 from gpdsl.results.table import predictable_outputs
 from gpdsl.symbolic.readings import field_quantities
 
@@ -57,8 +58,7 @@ def _columns(fit: Fit, declared: Sequence[m.Input | m.Output], rows: np.ndarray)
 
 def _levels(fit: Fit, output: m.Input | m.Output, numbers: np.ndarray) -> np.ndarray:
     assert output.label is not None
-    count = fit.program.translator.size(output.label)
-    levels = fit.program.levels.get(str(output.label.name), tuple(range(1, count + 1)))
+    levels = levels_at(fit.program, output.label)
     places = np.rint(numbers).astype(int)
     if not np.all((places == numbers) & (places >= 1) & (places <= len(levels))):
         raise GpdslError(f"`{output.name}` is the number of a level, from 1 to {len(levels)}")
