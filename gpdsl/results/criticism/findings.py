@@ -51,7 +51,6 @@ from gpdsl.results.criticism.learnt import certainty, informed, other_places, pr
 from gpdsl.results.criticism.left_out import LeaveOneOut, fitted_rows, leave_one_bound
 from gpdsl.results.criticism.places import (
     CHANCE,
-    columns_of,
     in_deviations,
     learn_noise,
     line_of,
@@ -218,10 +217,10 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
             continue
         inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(scipy.stats.kstest(places, "uniform").pvalue)
         words = "narrow" if inside < 0.9 else "wide, or not where the values are"
-        columns = {} if left.fit.choice.exact else columns_of(left.data, len(places))  # else `calibrated` tells
+        line = None if left.fit.choice.exact else line_of(left.data, len(places))  # else `calibrated` tells
         said = f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}"
         remedy = f"predictions are too {words}: {first}take another likelihood or kernel"
-        pattern = uneven(title, in_deviations(places), columns, normal)
+        pattern = uneven(title, in_deviations(places), {} if line is None else line.columns, normal)
         yield pattern or Finding(title, p, p < CHANCE, said, remedy)
 
 

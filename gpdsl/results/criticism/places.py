@@ -52,6 +52,10 @@ FEW_COLUMNS = 50
 NEIGHBOURS_ALIKE = 0.3
 """Correlation of neighbours, left out, from which on they have something in common that the fit does not know."""
 
+ROWS = "the rows"
+"""The name of their order beside columns of inputs."""
+
+UNREAD = "what changes along the rows, as time or groups of rows, is in no input: read it as one"
 
 PARTS, PART = 8, 12
 """Into how many parts rows fall in the order of an input, and how many values a part has at least."""
@@ -88,18 +92,18 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
     for name in predictable_outputs(fit.program.declarations):
         own = laws.get(name, [])
         known, y = np.asarray(seen.rows.observed[name], bool), np.asarray(seen.rows.outputs[name])
-        if len(own) != 1 or own[0].levels or own[0].vector or own[0].registered or not known.all():
+        if len(own) != 1 or own[0].levels or own[0].vector or own[0].registered or not known.any():
             continue
-        if fit.program.declarations.outputs[name].kind == "binary" and np.ptp(y) == 0:
+        if fit.program.declarations.outputs[name].kind == "binary" and np.ptp(y[known]) == 0:
             continue  # that something holds in all rows, as that values lie in their intervals, is no draw
         low, high = (
             np.mean(np.broadcast_to(cdf(own[0], y, reached), (DRAWS, *y.shape)), axis=0) for reached in (False, True)
         )
-        line = line_of(seen.data, y.size)
-        middle = in_deviations(np.ravel(0.5 * (low + high)))
+        line = line_of(seen.data, int(np.sum(known)))
+        middle = in_deviations(0.5 * (low + high)[known])
         together = alike(f"values of {name}", middle, line)
         together = together or shifted(f"values of {name}", middle, {} if line is None else line.columns)
-        places = np.ravel(randomised(low, high, known, 0))
+        places = randomised(low, high, known, 0)[known]
         narrow = of_both(name, places, np.zeros(places.shape, bool), spread and f"{spread}, or ")
         yield together or replace(narrow, name=f"values of {name}")
 
@@ -174,43 +178,60 @@ def learn_noise(program: Program) -> str:
 
 
 class Line(NamedTuple):
-    """Pairs of values that are neighbours, what they are neighbours in, and the columns of that."""
+    """Pairs of values that are neighbours, what they are neighbours in, and the columns of that.
+
+    The number of the row is a column besides, where no input has the same order.
+    """
 
     name: str
     one: Int[np.ndarray, " pairs"]
     other: Int[np.ndarray, " pairs"]
     columns: Mapping[str, Float[np.ndarray, " values"]]
+    ordered: bool = False
+    """Whether rows are in the order of the values themselves, as in a table that was sorted by them: those that follow
+    each other are alike then, whatever the model."""
 
 
 def line_of(data: Data, values: int) -> Line | None:
     """Neighbours along the one number, or in the numbers, that rows have for inputs, where each row has one value.
 
-    None in anything where inputs are labels, or more.
+    Rows of which nothing was observed are left out. None in anything where inputs are labels, or more.
     """
-    columns = columns_of(data, values)
-    if not columns:
-        single = len(data.observed) == 1 and data.rows == values > FEW
-        return Line("", np.zeros(0, int), np.zeros(0, int), {}) if single else None
-    points = np.stack([*columns.values()], axis=1)
-    if len(columns) == 1:
+    data = data.take(data.observed_rows)
+    if len(data.observed) != 1 or not data.rows == values > FEW:
+        return None
+    (y,), columns = data.outputs.values(), columns_of(data)
+    known, (ordered, *follow) = dict(columns), [_sorted(each) for each in (y, *columns.values())]
+    if not ordered and not any(follow):
+        columns[ROWS] = np.arange(values, dtype=float)
+    if not known:
+        return Line("", np.zeros(0, int), np.zeros(0, int), columns, ordered)
+    points = np.stack([*known.values()], axis=1)
+    if len(known) == 1:
         order = np.argsort(points[:, 0], kind="stable")
-        return Line(f"along `{next(iter(columns))}`", order[:-1], order[1:], columns)
+        return Line(f"along `{next(iter(known))}`", order[:-1], order[1:], columns, ordered)
     spread, every = np.std(points, axis=0), np.arange(values)
     scaled = points / np.where(spread > 0, spread, 1.0)
     nearest = scipy.spatial.KDTree(scaled).query(scaled, 2)[1]
-    return Line("in the inputs", every, np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0]), columns)
+    other = np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0])
+    return Line("in the inputs", every, other, columns, ordered)
 
 
-def columns_of(data: Data, values: int) -> Mapping[str, Float[np.ndarray, " values"]]:
-    """The numbers that rows have for inputs, where each row has one value; none of few rows, or of many columns."""
+def _sorted(values: np.ndarray) -> bool:
+    """Whether they rise, or fall, from row to row."""
+    steps = np.diff(values, axis=0)
+    return bool(np.all(steps >= 0) or np.all(steps <= 0))
+
+
+def columns_of(data: Data) -> dict[str, Float[np.ndarray, " values"]]:
+    """The numbers that rows have for inputs; none where some are none, or of many columns."""
     inputs = {name: np.asarray(each) for name, each in data.inputs.items()}
-    plain = all(each.dtype.kind in "fiu" and len(each) == values for each in inputs.values())
-    if not plain or len(data.observed) != 1 or data.rows != values or values <= FEW:
+    if not all(each.dtype.kind in "fiu" for each in inputs.values()):
         return {}
     found = {
-        f"{name}[{k}]" if each.size > values else name: own
+        f"{name}[{k}]" if each.size > data.rows else name: own
         for name, each in inputs.items()
-        for k, own in enumerate(each.reshape(values, -1).T.astype(float), 1)
+        for k, own in enumerate(each.reshape(data.rows, -1).T.astype(float), 1)
     }
     return found if len(found) <= FEW_COLUMNS else {}
 
@@ -231,10 +252,9 @@ def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None, s
             "kernel for what returns, is short, or is each group's own"
         )
         return Finding(title, found, True, said, remedy, Kind.PATTERN)
-    if (found := _correlation(places, every[:-1], every[1:])) > enough:
+    if not line.ordered and (found := _correlation(places, every[:-1], every[1:])) > enough:
         said = f"rows that follow each other miss alike, with correlation {found:.2f}"
-        remedy = "what changes along the rows, as time or groups of rows, is in no input: read it as one"
-        return Finding(title, found, True, f"{said}, and neighbours in the inputs do not", remedy)
+        return Finding(title, found, True, f"{said}, and neighbours in the inputs do not", UNREAD)
     return None
 
 
@@ -248,7 +268,7 @@ def _correlation(
 def shifted(
     title: str, places: Float[np.ndarray, " values"], columns: Mapping[str, Float[np.ndarray, " values"]]
 ) -> Finding | None:
-    """Whether values lie higher in one part of the rows than in another, in the order of an input, read or not.
+    """Whether values lie higher in one part of the rows than in another, in the order of an input or of the rows.
 
     Of a right model what a part has in common is known from its other rows.
     """
@@ -256,9 +276,9 @@ def shifted(
     if found is None:
         return None
     p, name, apart, few = found
-    where = f"at one value of `{name}` than at another" if few else f"in one part of `{name}` than in another"
+    where = f"at one value of {name} than at another" if few else f"in one part of {name} than in another"
     said = f"values lie {apart:.2g} of their standard deviations higher {where}, beside what is said of them, p {p:.2g}"
-    remedy = f"take a kernel that bends more along `{name}`, or a mean that does"
+    remedy = UNREAD if name == ROWS else f"take a kernel that bends more along {name}, or a mean that does"
     return Finding(title, p, True, said, remedy, Kind.PATTERN)
 
 
@@ -277,9 +297,9 @@ def uneven(
     if found is None:
         return None
     p, name, times, few = found
-    where = f"at one value of `{name}` as at another" if few else f"in one part of `{name}` as in another"
-    own = f"`Normal(f, exp(g))` with a latent g of `{name}`" + f", or `sigma[{name}]` if it is a label" * few
-    change = f"let the noise change, {own}" if normal else f"take a likelihood whose spread changes with `{name}`"
+    where = f"at one value of {name} as at another" if few else f"in one part of {name} as in another"
+    own = f"`Normal(f, exp(g))` with a latent g of {name}" + f", or `sigma[{name.strip('`')}]` if it is a label" * few
+    change = f"let the noise change, {own}" if normal else f"take a likelihood whose spread changes with {name}"
     said = f"values spread {times:.2g} times as wide {where}, beside what is said of them, p {p:.2g}"
     remedy = f"intervals are too wide here and too narrow there: {change}"
     return Finding(title, p, True, said, remedy, Kind.PATTERN)
@@ -303,7 +323,8 @@ def _worst(
         if len(each) > 1 and np.ptp(np.concatenate(each)) > 0:
             trend = scipy.stats.spearmanr(values, column).pvalue
             p = 2 * len(columns) * float(min(scipy.stats.kruskal(*each).pvalue, trend))
-            found.append((p, name, float(difference(np.array([np.mean(own) for own in each]))), few))
+            apart = float(difference(np.array([np.mean(own) for own in each])))
+            found.append((p, name if name == ROWS else f"`{name}`", apart, few))
     return min((each for each in found if each[0] < CHANCE and each[2] > enough), default=None)
 
 

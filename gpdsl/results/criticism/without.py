@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -288,7 +288,7 @@ def _options(fit: Fit) -> Options:
     return replace(options, fixed=tuple(fit.parameters), init=dict(fit.parameters))
 
 
-def _told(found: left_out.LeaveOneOut, without: dict[int, Fit], asked: list[int]) -> left_out.LeaveOneOut:
+def _told(found: left_out.LeaveOneOut, without: dict[int, Fit], asked: Sequence[int] = ()) -> left_out.LeaveOneOut:
     """With the densities of rows by the fits without them, and what the others may be off by.
 
     By all that they are worth, where a fit was `asked` for and could not be made.

@@ -11,12 +11,13 @@ import pytest
 from scipy import integrate
 
 import gpdsl
+from gpdsl.data import Data
 from gpdsl.kernels.form import Base
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism import seen, structure
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
-from gpdsl.results.criticism.places import Line, alike, shifted
+from gpdsl.results.criticism.places import ROWS, Line, alike, line_of, shifted
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import _reaches, reach, rows_and_levels, symmetry
 from tests.inference.problems import unlearnt
@@ -302,6 +303,30 @@ def test_what_changes_along_the_rows_and_with_no_input_is_told() -> None:
     assert found[1].said.startswith("rows that follow each other miss alike") and "read it as one" in found[1].remedy
     rounding = np.linspace(0, 1e-14, 80)
     assert alike("calibration", 0.3 + rounding, line) is None, "values all alike have neither"
+    moved = shifted("calibration", noise + np.linspace(-1, 1, 80), {"x": noise[order], ROWS: np.arange(80.0)})
+    assert (
+        moved is not None and "higher in one part of the rows than" in moved.said and "read it as one" in moved.remedy
+    )
+
+
+def test_rows_in_the_order_of_their_values_follow_each_other_for_no_reason_of_the_model() -> None:
+    """As a table that was sorted by its output; where an input has the order, it is no other one either."""
+    rng = np.random.default_rng(2)
+    x, y, known = rng.uniform(0, 9, 60), rng.standard_normal(60), np.ones(60, bool)
+    known[[3, 9]] = False
+
+    def line(x: np.ndarray, y: np.ndarray) -> Line:
+        data = Data(60, {"x": x}, {"y": np.where(known, y, 0.0)}, {"y": known}, {}, {}, {})
+        found = line_of(data, 58)
+        assert found is not None
+        return found
+
+    plain, by_value, by_input = line(x, y), line(x, np.sort(y)), line(-np.sort(x), y)
+    assert [[*each.columns] for each in (plain, by_value, by_input)] == [["x", ROWS], ["x"], ["x"]]
+    np.testing.assert_array_equal(plain.columns["x"], x[known])
+    np.testing.assert_array_equal(plain.one, np.argsort(x[known])[:-1])
+    drift = rng.standard_normal(58) + np.linspace(-2, 2, 58)
+    assert alike("calibration", drift, plain) is not None and alike("calibration", drift, by_value) is None
 
 
 @pytest.mark.parametrize("start", ["= 40", pytest.param("", marks=pytest.mark.slow)])
