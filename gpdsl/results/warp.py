@@ -132,8 +132,8 @@ FAR = ((620.0, 680.0), (300.0, 330.0), (100.0, 110.0), (30.0, 33.0), (10.0, 11.0
 GROWS = 1.4
 """A tail whose fall grows by so much from one pair to the next is lighter than any power."""
 
-SOUND = 1e-8
-"""How much probability of a law may be lost."""
+SOUND, PLACES = 1e-8, 4
+"""How much probability of a law may be lost, and how often by both of its halves: where rounding loses it, all do."""
 
 Array = np.ndarray
 Values = Mapping[sp.Symbol, Array]
@@ -157,26 +157,26 @@ class Plain:
     given: Values
     increasing: bool
 
-    def moments(self, part: float = 1.0) -> Moments:
-        """Those of the output, given that its transform is in the window.
+    def moments(self, found: Moments, mass: Array, places: Array, part: float = 1.0) -> Moments:
+        """Those of the output, given that its transform is in the window; `found` and `mass` are by one rule.
 
         Laws whose probability does not come out as one have a steep place that the rule stepped over: they are
         mixtures of two halves, in each of which that place takes more of the probability. `part` is that of this law.
         """
-        found, mass = self._integrated()
-        poor = (part * np.abs(mass - 1.0) > SOUND) & (found.order > 1.0)
+        poor = (part * np.abs(mass - 1.0) > SOUND) & (found.order > 1.0) & (places > 0)
         if part < SOUND or not poor.any():
             return found
         half, few = np.full(poor.sum(), np.log(0.5)), self._only(poor)
         middle = few.window.at(half, half)
-        sides = [replace(few.window, upper=middle), replace(few.window, lower=middle)]
-        parts = [replace(few, window=each).moments(part / 2) for each in sides]
-        better = _mixed([np.exp(half)] * 2, parts)
-        for whole, mended in zip(vars(found).values(), vars(better).values(), strict=True):
+        windows = replace(few.window, upper=middle), replace(few.window, lower=middle)
+        sides = [(each, *each.integrated()) for each in (replace(few, window=window) for window in windows)]
+        left = places[poor] - np.all([part * np.abs(m - 1.0) > 2 * SOUND for _, _, m in sides], axis=0)
+        parts = [each.moments(known, m, left, part / 2) for each, known, m in sides]
+        for whole, mended in zip(vars(found).values(), vars(_mixed([np.exp(half)] * 2, parts)).values(), strict=True):
             whole[poor] = mended
         return found
 
-    def _integrated(self) -> tuple[Moments, Array]:
+    def integrated(self) -> tuple[Moments, Array]:
         """Moments by one rule, and the probability that it finds, which is one."""
         split, width, ends, far = self._places()
         centre = self._line.forward(split)
@@ -315,7 +315,7 @@ def law_moments(warp: Warp, law: Law, given: Values, *, increasing: bool) -> Mom
     size = np.shape(inner.leaves()[0])
     bounds = [np.broadcast_to(law.arguments.get(n, e), size) for n, e in (("lower", -np.inf), ("upper", np.inf))]
     plain = Plain(warp, Window(inner.name, inner.arguments, bounds[0], bounds[1]), given, increasing)
-    found = plain.moments()
+    found = plain.moments(*plain.integrated(), np.full(size, PLACES))
     if law.name != "Censored":
         return found
     window = plain.window

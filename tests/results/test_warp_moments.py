@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
-from gpdsl.results.warp import Moments, law_moments
+from gpdsl.results.warp import Moments, Plain, law_moments
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import Warp
 
@@ -152,6 +152,23 @@ def test_steps_mixtures_proportions_and_heavy_tails() -> None:
     assert beta.mean[0] == pytest.approx(2 * 3 / (3.4 * 4.4), rel=1e-9)
     cauchy = found("real", lambda y: y**3, Law("StudentT", {"df": 1.0, "mean": 0.0, "scale": 1.0}))
     np.testing.assert_allclose([cauchy.mean[0], cauchy.variance[0], cauchy.order[0]], [0, 2, 3], atol=1e-9)
+
+
+def test_rounding_is_no_steep_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a law as narrow as 1e-10 of what its transform adds up every part loses some probability, down to the last."""
+    calls, rule = 0, Plain.integrated
+
+    def counted(self: Plain) -> tuple[Moments, np.ndarray]:
+        nonlocal calls
+        calls += 1
+        assert calls < 200
+        return rule(self)
+
+    monkeypatch.setattr(Plain, "integrated", counted)
+    law = Law("Normal", {"mean": 100.3 + 10 * np.tanh(0.3), "sd": 5e-9})
+    moments, slope = found("real", lambda y: 100 + y + 10 * sp.tanh(y), law), 1 + 10 / np.cosh(0.3) ** 2
+    assert calls > 1
+    np.testing.assert_allclose([moments.mean[0], np.sqrt(moments.variance[0])], [0.3, 5e-9 / slope], rtol=1e-4)
 
 
 def test_steps_away_from_the_middle() -> None:
