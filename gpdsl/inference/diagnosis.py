@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import flat, unflat
-from gpdsl.inference.integrated import WIDEST, Learnt, Profile
+from gpdsl.inference.integrated import Learnt, Profile, widest_of
 from gpdsl.inference.symmetries import element_names
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import describe
@@ -199,7 +199,7 @@ STEP = 1e-3
 """Of a difference, on the real line: parameters are in units of the data, positive ones by their logarithms."""
 
 WIDEST_REAL = 100.0
-"""The same of parameters of either sign as `WIDEST` of others, in the units in which they are searched for."""
+"""Of parameters of either sign as `integrated.WIDEST` of others, in the units in which they are searched for."""
 
 OTHER = 1e-3
 """Nats an observed value by which the bound may differ from that of the search, if it is the same maximum over q."""
@@ -270,9 +270,7 @@ def curvature(program: Program, profile: Profile, learnt: Learnt, bound: float |
     if bound is not None and not abs(here - bound) < OTHER * rows:
         raise Unknown(f"the bound has another maximum over q at its end: {here:.6g} and not {bound:.6g} nats")
     rows_of = np.asarray([(gradient - slope(place + step)[1]) / STEP for step in STEP * np.eye(len(place))])
-    declared = program.declarations.params
-    real = {n for n in learnt if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
-    widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in learnt.items()})
+    widest = widest_of(program, learnt, WIDEST_REAL)
     return Curvature(element_names(program.parameters, learnt), place, 0.5 * (rows_of + rows_of.T), gradient, widest)
 
 

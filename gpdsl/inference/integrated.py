@@ -139,14 +139,20 @@ TOLD = 0.01
 """Share of a maximum above which it is told of."""
 
 
+def widest_of(program: Program, learnt: Learnt, real: float) -> Float[np.ndarray, " d"]:
+    """The standard deviation on the real line beyond which each number is open; `real` where it is that line's own."""
+    declared = program.declarations.params
+    own = {n for n in learnt if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
+    return flat({n: np.full(np.shape(v), real if n in own else WIDEST) for n, v in learnt.items()})
+
+
 class Explored:
     """log p(theta | y) on the real line, up to a constant, as a function of a vector."""
 
     def __init__(self, program: Program, profile: Profile, start: Learnt, report: Callable[[int, int], None]) -> None:
         declared = program.declarations.params
         self.learnt = partial(unflat, as_arrays(dict(start), jnp.result_type(float)))
-        real = {n for n in start if (p := declared[n]).constraint == "real" and p.lower is None and p.upper is None}
-        self.widest = flat({n: np.full(np.shape(v), WIDEST_REAL if n in real else WIDEST) for n, v in start.items()})
+        self.widest = widest_of(program, start, WIDEST_REAL)
         steps = program.parameters.data.steps
         self.steps = flat({n: np.full(np.shape(v), steps.get(n, 1.0)) for n, v in start.items()})
         """How far to go at first: a radian of periods."""
@@ -271,7 +277,7 @@ def integrate(
     mode, top = proposals.mode_of(density, density.start, density.steps)
     split, open_ended = modes.around(density, mode, top)
     known = density.known
-    prior = proposals.over_prior(density.prior, density.start, known, (mode, split.sds))
+    prior = proposals.over_prior(density, (mode, split.sds))
     # Where noise is small, latents of short length-scales may be in its place.
     low = proposals.tops_along(density, prior, known, mode, -1) if known.any() else ()
     others = modes.others(density, program, split, top, [*ends, *low])
@@ -328,7 +334,7 @@ def _more(
     if known.any():
         tilted = prior.tilted(density.growing)
         tops = proposals.tops_along(density, tilted, known, mode)
-        prior = proposals.as_wide_at(tops, density.value, prior, known, density.widest)
+        prior = proposals.as_wide_at(density, tops, prior)
         drawn.add(prior, proposals.uniform_points(size, count // 4, seed, ROUNDS))
         prior = prior.tilted(density.growing)
     for number in range(ROUNDS):
@@ -340,12 +346,13 @@ def _more(
         enough = effective >= EVEN * count and not shape > UNEVEN and error <= ERROR and not first
         if enough or number == ROUNDS - 1:
             break
-        towards = drawn.points, 0.5 * (weights + drawn.parts(weights)), half, covariance
+        weighted = proposals.Weighted(drawn.points, 0.5 * (weights + drawn.parts(weights)), covariance)
         if known.any():
-            along = proposals.Sweeps.around(prior, known, *towards, tops)
+            along = proposals.Sweeps.around(prior, known, weighted, half, tops)
             drawn.add(along, proposals.uniform_points(size, half, seed, 2 * ROUNDS + number))
         if number or not first:
-            drawn.add(proposals.Kernels.around(*towards), proposals.uniform_points(size, half, seed, 1 + number))
+            around = proposals.Kernels.around(weighted, half)
+            drawn.add(around, proposals.uniform_points(size, half, seed, 1 + number))
     return weights, shape, error
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import scipy
 from jaxtyping import Bool, Float, Int
 
 from gpdsl.inference.ascent.lbfgs import maximise
+
+if TYPE_CHECKING:
+    from gpdsl.inference.integrated import Explored
 
 Density = Callable[[Float[np.ndarray, " d"]], tuple[float, Float[np.ndarray, " d"]]]
 """A log density, up to a constant, and its gradient."""
@@ -112,6 +115,29 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
+class Weighted:
+    """Points with weights, and the covariance that was expected `before` them."""
+
+    points: Float[np.ndarray, "n d"]
+    weights: Float[np.ndarray, " n"]
+    before: Float[np.ndarray, "d d"]
+
+    def kernels(self, count: int) -> tuple[Float[np.ndarray, "count d"], Float[np.ndarray, "d d"]]:
+        """Centres of `count` kernels as often as weights say, and their covariance by Silverman's rule.
+
+        Few points are no wider than what was expected before.
+        """
+        points, weights = self.points, self.weights
+        size, effective = points.shape[1], 1.0 / np.sum(weights**2)
+        apart = points - weights @ points
+        share = effective / (effective + 2 * size)
+        spread = share * (apart.T * weights) @ apart + (1 - share) * self.before
+        narrow = (4.0 / (effective * (size + 2.0))) ** (1.0 / (size + 4.0))
+        places = np.searchsorted(np.cumsum(weights) / weights.sum(), (np.arange(count) + 0.5) / count)
+        return points[np.minimum(places, len(points) - 1)], min(narrow, 1.0) ** 2 * spread
+
+
+@dataclass(frozen=True, eq=False)
 class Kernels:
     """A density of equal kernels around centres, some of them several times: `root` is that of their covariance."""
 
@@ -119,16 +145,10 @@ class Kernels:
     root: Float[np.ndarray, "d d"]
 
     @classmethod
-    def around(
-        cls,
-        points: Float[np.ndarray, "n d"],
-        weights: Float[np.ndarray, " n"],
-        count: int,
-        before: Float[np.ndarray, "d d"],
-    ) -> Kernels:
-        """`count` kernels around weighted points, by Silverman's rule; few points are no wider than `before` says."""
-        chosen, spread = _chosen(points, weights, count, before)
-        return cls(chosen, np.linalg.cholesky(spread))
+    def around(cls, weighted: Weighted, count: int) -> Kernels:
+        """`count` kernels around weighted points."""
+        centres, spread = weighted.kernels(count)
+        return cls(centres, np.linalg.cholesky(spread))
 
     def points(self, uniform: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """One for each kernel, from uniform numbers."""
@@ -159,22 +179,15 @@ class Sweeps:
 
     @classmethod
     def around(
-        cls,
-        prior: Split,
-        known: Bool[np.ndarray, " d"],
-        points: Float[np.ndarray, "n d"],
-        weights: Float[np.ndarray, " n"],
-        count: int,
-        before: Float[np.ndarray, "d d"],
-        tops: Float[np.ndarray, "known d"],
+        cls, prior: Split, known: Bool[np.ndarray, " d"], weighted: Weighted, count: int, tops: np.ndarray
     ) -> Sweeps:
         """`count` of them, each along the next axis that is known: through weighted points, and through each axis's own
-        `tops`, in turn."""
-        chosen, spread = _chosen(points, weights, count, before)
+        `tops` [known, d], in turn."""
+        centres, spread = weighted.kernels(count)
         axes = np.resize(np.flatnonzero(known), count)
         turns = np.arange(count) // len(tops) % 2 == 0
-        chosen[turns] = np.resize(tops, chosen.shape)[turns]
-        return cls(prior, axes, chosen, spread)
+        centres[turns] = np.resize(tops, centres.shape)[turns]
+        return cls(prior, axes, centres, spread)
 
     def points(self, uniform: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """One along each axis through each centre, from uniform numbers."""
@@ -201,19 +214,6 @@ class Sweeps:
 
     def _root(self, others: Bool[np.ndarray, " d"]) -> Float[np.ndarray, "e e"]:
         return np.linalg.cholesky(self.spread[np.ix_(others, others)])
-
-
-def _chosen(
-    points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], count: int, before: Float[np.ndarray, "d d"]
-) -> tuple[Float[np.ndarray, "count d"], Float[np.ndarray, "d d"]]:
-    """Centres of `count` kernels as often as weights say, and their covariance by Silverman's rule."""
-    size, effective = points.shape[1], 1.0 / np.sum(weights**2)
-    apart = points - weights @ points
-    share = effective / (effective + 2 * size)
-    spread = share * (apart.T * weights) @ apart + (1 - share) * before
-    narrow = (4.0 / (effective * (size + 2.0))) ** (1.0 / (size + 4.0))
-    places = np.searchsorted(np.cumsum(weights) / weights.sum(), (np.arange(count) + 0.5) / count)
-    return points[np.minimum(places, len(points) - 1)], min(narrow, 1.0) ** 2 * spread
 
 
 def mode_of(
@@ -254,38 +254,27 @@ def tops_along(
     return np.stack(found)
 
 
-def over_prior(
-    prior: Density,
-    start: Float[np.ndarray, " d"],
-    known: Bool[np.ndarray, " d"],
-    near: tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]],
-) -> Split:
-    """As wide as the prior along each parameter that has one (`known`); as `near`, a mode and widths, along others."""
-    mode, top = mode_of(prior, start)
-    mode = np.where(known, mode, near[0])
+def over_prior(density: Explored, near: tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]) -> Split:
+    """As wide as the prior along each parameter that has one; as `near`, a mode and widths, along others."""
+    mode, top = mode_of(density.prior, density.start)
+    mode = np.where(density.known, mode, near[0])
     widths = np.stack([near[1], near[1]])
-    for place in np.flatnonzero(known):
+    for place in np.flatnonzero(density.known):
         unit = np.eye(len(mode))[place]
-        alone = lambda at: prior(at)[0]  # noqa: E731
+        alone = lambda at: density.prior(at)[0]  # noqa: E731
         widths[:, place] = [min(reach(alone, mode, top, side * unit), WIDEST_PRIOR) for side in (-1, 1)]
     return Split(mode, np.eye(len(mode)), *(WIDER * widths))
 
 
-def as_wide_at(
-    tops: Float[np.ndarray, "known d"],
-    value: Callable[[np.ndarray], float],
-    prior: Split,
-    known: Bool[np.ndarray, " d"],
-    widest: Float[np.ndarray, " d"],
-) -> Split:
+def as_wide_at(density: Explored, tops: Float[np.ndarray, "known d"], prior: Split) -> Split:
     """As wide along parameters without a prior as the density is at any of the `tops`: where a scale is large, a level
     of what it scales is open."""
-    widths = np.stack([prior.below, prior.above])
+    widths, known = np.stack([prior.below, prior.above]), density.known
     for top in tops if not known.all() and len(tops) <= MANY else ():
-        height = value(top)
+        height = density.value(top)
         for place in np.flatnonzero(~known) if np.isfinite(height) else ():
-            unit = np.eye(len(top))[place]
-            there = [min(reach(value, top, height, side * unit), widest[place]) for side in (-1, 1)]
+            unit, most = np.eye(len(top))[place], density.widest[place]
+            there = [min(reach(density.value, top, height, side * unit), most) for side in (-1, 1)]
             widths[:, place] = np.maximum(widths[:, place], np.multiply(WIDER, there))
     return replace(prior, below=widths[0], above=widths[1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference.proposals import Kernels, Proposal, Split, Sweeps, over_prior, tops_along
+from gpdsl.inference.proposals import Kernels, Proposal, Split, Sweeps, Weighted, over_prior, tops_along
 
 MODEL = """
 input x : real
@@ -102,7 +103,7 @@ def densities() -> list[Proposal]:
     rng = np.random.default_rng(0)
     points, weights = rng.normal(size=(40, 2)) * [1.0, 0.3], rng.uniform(0, 1, 40)
     axes = np.array([[1.0, 0.4], [0.0, 0.7]])
-    around = Kernels.around(points, weights / weights.sum(), 64, np.eye(2))
+    around = Kernels.around(Weighted(points, weights / weights.sum(), np.eye(2)), 64)
     return [Split(np.array([0.3, -0.2]), axes, np.array([0.5, 1.0]), np.array([1.5, 0.4])), around]
 
 
@@ -127,7 +128,7 @@ def test_densities_are_normalised_and_those_of_their_points(density: Proposal) -
 
 def test_kernels_follow_two_modes() -> None:
     points = np.concatenate([np.full((50, 1), -5.0), np.full((50, 1), 5.0)]) + np.linspace(-1, 1, 100)[:, None]
-    around = Kernels.around(points, np.full(100, 0.01), 128, np.eye(1))
+    around = Kernels.around(Weighted(points, np.full(100, 0.01), np.eye(1)), 128)
     middle, modes = around.log_density(np.array([[0.0]])), around.log_density(np.array([[-5.0], [5.0]]))
     assert np.all(modes > middle + 0.5)
 
@@ -136,8 +137,8 @@ def test_a_prior_is_followed_and_what_has_none_stays_near() -> None:
     def prior(at: np.ndarray) -> tuple[float, np.ndarray]:
         return -0.5 * float((at[0] - 1) ** 2) / 4, np.array([-(at[0] - 1) / 4, 0.0])
 
-    start, known = np.array([-3.0, 7.0]), np.array([True, False])
-    found = over_prior(prior, start, known, (np.array([0.0, 2.0]), np.array([0.1, 0.5])))
+    density: Any = SimpleNamespace(prior=prior, start=np.array([-3.0, 7.0]), known=np.array([True, False]))
+    found = over_prior(density, (np.array([0.0, 2.0]), np.array([0.1, 0.5])))
     np.testing.assert_allclose(found.mode, [1.0, 2.0], atol=0.05)
     np.testing.assert_allclose(found.above / found.above[1], [4.0, 1.0], rtol=0.05)
 
@@ -147,7 +148,7 @@ def test_sweeps_are_normalised_and_go_along_the_prior() -> None:
     prior = Split(np.zeros(2), np.eye(2), np.full(2, 2.0), np.full(2, 2.0))
     points, weights = np.array([[1.0, -1.0], [1.2, -0.8]]), np.array([0.5, 0.5])
     tops = np.array([[3.0, 0.0], [0.0, 3.0]])
-    density = Sweeps.around(prior, np.array([True, True]), points, weights, 64, 0.04 * np.eye(2), tops)
+    density = Sweeps.around(prior, np.array([True, True]), Weighted(points, weights, 0.04 * np.eye(2)), 64, tops)
     grid, area = plane()
     share = np.exp(density.log_density(grid)) * area
     assert share.sum() == pytest.approx(1.0, abs=0.02)
@@ -160,8 +161,8 @@ def test_sweeps_are_normalised_and_go_along_the_prior() -> None:
 
 def test_one_number_is_swept_along_its_prior() -> None:
     prior = Split(np.zeros(1), np.eye(1), np.ones(1), np.ones(1))
-    given = np.zeros((3, 1)), np.full(3, 1 / 3), 16, np.eye(1), np.zeros((1, 1))
-    density = Sweeps.around(prior, np.array([True]), *given)
+    weighted = Weighted(np.zeros((3, 1)), np.full(3, 1 / 3), np.eye(1))
+    density = Sweeps.around(prior, np.array([True]), weighted, 16, np.zeros((1, 1)))
     line = np.linspace(-5, 5, 11)[:, None]
     np.testing.assert_allclose(density.log_density(line), prior.log_density(line))
     uniform = np.linspace(0.1, 0.9, 16)[:, None]
@@ -187,7 +188,7 @@ def test_kernels_are_as_wide_as_points_and_their_number_say() -> None:
     points, weights = np.array([[8.0], [10.0], [12.0]]), np.array([0.25, 0.5, 0.25])
     effective = 1 / 0.375
     share, narrow = effective / (effective + 2), (4 / (3 * effective)) ** 0.2
-    around = Kernels.around(points, weights, 8, np.array([[5.0]]))
+    around = Kernels.around(Weighted(points, weights, np.array([[5.0]])), 8)
     np.testing.assert_allclose(around.root**2, [[narrow**2 * (share * 2.0 + (1 - share) * 5.0)]])
     np.testing.assert_array_equal(around.centres[:, 0], [8, 8, 10, 10, 10, 10, 12, 12])
 

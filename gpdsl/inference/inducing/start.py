@@ -274,19 +274,7 @@ def spanning_rows(covariance: np.ndarray, tolerance: float) -> np.ndarray:
     `covariance` [n, n] has unit scale; the result lists row numbers, each time the one with the largest variance left.
     A smooth kernel on many rows is spanned by few of them.
     """
-    residual = np.array(np.diag(covariance))
-    factor = np.zeros((0, covariance.shape[0]))
-    chosen: list[int] = []
-    while len(chosen) < covariance.shape[0]:
-        pivot = int(np.argmax(residual))
-        if residual[pivot] <= tolerance:
-            break
-        row = (covariance[pivot] - factor[:, pivot] @ factor) / np.sqrt(residual[pivot])
-        factor = np.vstack([factor, row])
-        residual = residual - row**2
-        residual[pivot] = 0.0
-        chosen.append(pivot)
-    return np.asarray(chosen, int)
+    return np.asarray(_among(covariance, len(covariance), 0.0, tolerance)[0], int)
 
 
 # --- kmeans ----------------------------------------------------------------------------------------------------------

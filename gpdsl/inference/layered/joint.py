@@ -134,11 +134,10 @@ def _passes(
         key = "together", program, place, first
         if key not in posterior.compiled:
             one = partial(_together, program, place, posterior.jitter, first)
-            posterior.compiled[key] = jit(jax.vmap(one, (None, None, None, None, 0)), brief=True)
-        parameters, (q, inducing) = posterior.numbers
+            posterior.compiled[key] = jit(jax.vmap(one, (None, None, 0)), brief=True)
         alike = not set(program.groups[place].inputs) & varying
         below = jnp.asarray(known[:1] if alike else known, posterior.dtype)
-        found = posterior.compiled[key](parameters, inducing, q, rows, below)
+        found = posterior.compiled[key](posterior.numbers, rows, below)
         return tuple(np.broadcast_to(a, known.shape[:1] + a.shape[1:]) for a in map(np.asarray, found))
 
     shared = variables is not None and not any(set(program.groups[place].inputs) & varying for place in places)
@@ -157,7 +156,6 @@ def roots_together(
     posterior: Posterior, program: Program, rows: Rows, variables: Float[np.ndarray, "rows latents"]
 ) -> Iterator[Roots]:
     """See `Posterior.roots`."""
-    parameters, (q, inducing) = posterior.numbers
     for place in program.order:
         group = program.groups[place]
         if group.per_row:
@@ -165,14 +163,15 @@ def roots_together(
         key = "roots", program, place
         if key not in posterior.compiled:
             posterior.compiled[key] = jit(partial(_roots, program, place, posterior.jitter), brief=True)
-        known = jnp.asarray(variables, posterior.dtype)
-        found = posterior.compiled[key](parameters, inducing, q, rows, known)
+        found = posterior.compiled[key](posterior.numbers, rows, jnp.asarray(variables, posterior.dtype))
         yield Roots(slice(group.start, group.stop), *(np.asarray(each, float) for each in found))
 
 
 def _roots(
-    program: Program, place: int, jitter: float, parameters: Any, inducing: Any, q: Any, rows: Rows, known: Array
+    program: Program, place: int, jitter: float, numbers: Any, rows: Rows, known: Float[Array, "rows latents"]
 ) -> tuple[Array, Array, Array]:
+    """Means [latents, rows] of a group, roots [latents, rows, M] of what q says, and variances that it leaves."""
+    parameters, (q, inducing) = numbers
     group, inducing = program.groups[place], inducing[place]
     at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
     kernel = kernel_values(program.evaluator, group, parameters)
@@ -201,21 +200,13 @@ def _around(
 
 
 def _together(
-    program: Program,
-    place: int,
-    jitter: float,
-    first: int,
-    parameters: Any,
-    inducing: Any,
-    posterior: Any,
-    rows: Rows,
-    known: Array,
+    program: Program, place: int, jitter: float, first: int, numbers: Any, rows: Rows, known: Array
 ) -> tuple[Array, ...]:
     """Means [rows, latents] of a group, and covariances [latents, rows, rows], given what they are functions of.
 
     Covariances [latents, rows, first] and variances [latents, rows] where the `first` rows are told apart.
     """
-    group = program.groups[place]
+    (parameters, (posterior, inducing)), group = numbers, program.groups[place]
     at, values = Layers(program, frozenset()).at_samples(group, rows, known[None])
     kernel = kernel_values(program.evaluator, group, parameters)
     prior = prior_means(program.evaluator, [group], parameters, at, row_count(rows), values)
