@@ -79,11 +79,73 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
-    """A sum of such terms under beliefs whose latents are correlated, and what it has besides."""
+class Moments:
+    """Moments of latents under beliefs, [K, rows, *keys], and what is computed by them; what is known is kept there."""
 
     beliefs: Beliefs
     keys: tuple[str, ...]
+
+    def mean(self, latent: sp.Symbol) -> Float[Array, "K rows *keys"]:
+        """Of a latent."""
+        return np.asarray(self.beliefs.marginals.mean, float)[..., self._columns(latent)]
+
+    def covariance(self, f: sp.Symbol, g: sp.Symbol) -> Float[Array, "K rows *keys"]:
+        """Of two latents."""
+
+        def compute() -> Array:
+            whole = np.asarray(self.beliefs.marginals.covariance, float)
+            return whole[..., self._columns(f), self._columns(g)]
+
+        return self.once(("covariance", f, g), compute)
+
+    def sd(self, latent: sp.Symbol) -> Float[Array, "K rows *keys"]:
+        """Of a latent, above zero."""
+        least = np.finfo(float).tiny
+        return self.once(("deviation", latent), lambda: np.sqrt(np.maximum(self.covariance(latent, latent), least)))
+
+    def across(self, bent: sp.Symbol) -> Callable[[sp.Symbol], Array]:
+        """Covariances of a latent with the standardised one."""
+        return lambda f: self.covariance(f, bent) / self.sd(bent)
+
+    def correlation(self, f: sp.Symbol, g: sp.Symbol) -> Float[Array, "K rows *keys"]:
+        """Of two latents."""
+        return np.clip(self.covariance(f, g) / (self.sd(f) * self.sd(g)), -1.0, 1.0)
+
+    def values(self, expression: sp.Expr, latents: dict[sp.Symbol, Array]) -> Array | None:
+        """An expression at values of latents, [..., K, rows, *keys]; None where it reads what is not on the host."""
+        table = dict(latents)
+        for symbol in expression.free_symbols - latents.keys():
+            value = source_of(self.beliefs, symbol, self.keys)
+            if value is None:
+                return None
+            table[symbol] = value
+        try:
+            with np.errstate(all="ignore"):
+                value = np.asarray(evaluate(expression, table), float)
+        except KeyError:  # a function that the host does not have
+            return None
+        return value.reshape((1,) * (3 + len(self.keys) - value.ndim) + value.shape)
+
+    def once(self, key: tuple[Hashable, ...], compute: Callable[[], Known]) -> Known:
+        """What these beliefs know already, or will from now on."""
+        key = *key, self.keys
+        if key not in self.beliefs.found:
+            self.beliefs.found[key] = compute()
+        known: Known = self.beliefs.found[key]
+        return known
+
+    def _columns(self, latent: sp.Symbol) -> Array:
+        """Where a latent's elements stand along the axes, [*keys]."""
+        numbers = np.arange(self.beliefs.marginals.mean.shape[-1])[None]
+        of_latent = self.beliefs.program.evaluator.of_latent
+        return self.once(("columns", latent), lambda: np.asarray(of_latent(latent, numbers, self.keys))[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A sum of such terms of latents that are correlated, and what it has besides."""
+
+    moments: Moments
     terms: tuple[Term, ...]
     constant: Float[Array, "K rows *keys"]
 
@@ -108,47 +170,34 @@ class Series:
     def _own(self, term: Term) -> list[tuple[Array, Array]]:
         """The variance of a term: E[A^2] - E[A]^2 and E[b_d b_e] Cov(r_d, r_e)."""
         assert term.squares is not None
-        across = self._across(term.bent)
+        across = self.moments.across(term.bent)
         whole = term.squares[0, 0]
         parts = [(whole - term.level[0] ** 2, ROUNDING * whole)]
         for i, d in enumerate(term.others, start=1):
             for j, e in enumerate(term.others, start=1):
-                rest = self._between(d, e) - across(d) * across(e)
+                rest = self.moments.covariance(d, e) - across(d) * across(e)
                 parts.append((rest * term.squares[i, j], np.zeros(())))
         return parts
 
     def _covariance(self, s: Term, t: Term) -> list[tuple[Array, Array]]:
         """In parts, each with what its last coefficients do: A A', A b_e r_e, b_d r_d A', b_d r_d b_e r_e."""
-        across, rho = self._across(s.bent), self._correlation(s.bent, t.bent)
-        seen = self._across(t.bent)
+        across, beside, between = self.moments.across(s.bent), self.moments.across(t.bent), self.moments.covariance
+        rho = self.moments.correlation(s.bent, t.bent)
         whole, last = _paired(s.level, t.level, rho)
         parts = [(whole - s.level[0] * t.level[0], last)]
         for e, own in zip(t.others, zip(t.slopes, t.slopes_slope, strict=True), strict=True):
-            reach = self._between(e, s.bent) / self._sd(s.bent) - seen(e) * rho  # Cov(r_e, z_s)
+            reach = across(e) - beside(e) * rho  # Cov(r_e, z_s)
             parts.append(_scaled(reach, _paired(s.level_slope, own[0], rho)))
             for d, mine in zip(s.others, zip(s.slopes, s.slopes_slope, strict=True), strict=True):
-                back = self._between(d, t.bent) / self._sd(t.bent) - across(d) * rho  # Cov(r_d, z_t)
-                rest = self._between(d, e) - across(d) * self._between(e, s.bent) / self._sd(s.bent)
-                rest = rest - seen(e) * back  # Cov(r_d, r_e)
+                back = beside(d) - across(d) * rho  # Cov(r_d, z_t)
+                rest = between(d, e) - across(d) * between(e, s.bent) / self.moments.sd(s.bent)
+                rest = rest - beside(e) * back  # Cov(r_d, r_e)
                 parts.append(_scaled(rest, _paired(mine[0], own[0], rho)))
                 parts.append(_scaled(back * reach, _paired(mine[1], own[1], rho)))
         for d, slope in zip(s.others, s.slopes, strict=True):
-            back = self._between(d, t.bent) / self._sd(t.bent) - across(d) * rho
+            back = beside(d) - across(d) * rho
             parts.append(_scaled(back, _paired(slope, t.level_slope, rho)))
         return parts
-
-    def _between(self, f: sp.Symbol, g: sp.Symbol) -> Array:
-        return _covariance_of(self.beliefs, self.keys, f, g)
-
-    def _sd(self, f: sp.Symbol) -> Array:
-        return _sd_of(self.beliefs, self.keys, f)
-
-    def _across(self, bent: sp.Symbol) -> Callable[[sp.Symbol], Array]:
-        """Covariances of a latent with the standardised one."""
-        return lambda f: self._between(f, bent) / self._sd(bent)
-
-    def _correlation(self, f: sp.Symbol, g: sp.Symbol) -> Array:
-        return np.clip(self._between(f, g) / (self._sd(f) * self._sd(g)), -1.0, 1.0)
 
 
 def series_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Series | None:
@@ -158,35 +207,35 @@ def series_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> S
         return None
     if sp.count_ops(expression) > MOST_TERMS:
         return None
-    terms, constant = [], sp.Integer(0)
+    terms, constant, moments = [], sp.Integer(0), Moments(beliefs, keys)
     for each in sp.Add.make_args(expression):
         if not latents_in(translator, each):
             constant += each
             continue
-        terms.append(_once(beliefs, ("series", each, keys), partial(_term, beliefs, each, keys)))
-    level = _values(beliefs, constant, keys, {})
+        terms.append(moments.once(("series", each), partial(_term, moments, each)))
+    level = moments.values(constant, {})
     known = tuple(each for each in terms if each is not None)
     if level is None or not known or len(known) < len(terms):
         return None
-    return Series(beliefs, keys, known, level[0])
+    return Series(moments, known, level[0])
 
 
-def _term(beliefs: Beliefs, term: sp.Expr, keys: tuple[str, ...]) -> Term | None:
-    latents = latents_in(beliefs.program.translator, term)
+def _term(moments: Moments, term: sp.Expr) -> Term | None:
+    latents = latents_in(moments.beliefs.program.translator, term)
     bent = _bent_in(term, latents)
     if bent is None:
         return None
     nodes, weights = gauss_hermite(1, NODES)
-    sd, others = _sd_of(beliefs, keys, bent), tuple(each for each in latents if each != bent)
+    sd, others = moments.sd(bent), tuple(each for each in latents if each != bent)
     asked = (term, *(sp.diff(term, each) for each in others))
 
     def along(z: Array) -> list[Array] | None:
         """A and the b_d at values of the standardised latent."""
-        z = z.reshape(-1, *(1,) * (2 + len(keys)))
-        at = {bent: _mean_of(beliefs, keys, bent) + sd * z}
+        z = z.reshape(-1, *(1,) * (2 + len(moments.keys)))
+        at = {bent: moments.mean(bent) + sd * z}
         for each in others:
-            at[each] = _mean_of(beliefs, keys, each) + _covariance_of(beliefs, keys, each, bent) / sd * z
-        found = [_values(beliefs, each, keys, at) for each in asked]
+            at[each] = moments.mean(each) + moments.covariance(each, bent) / sd * z
+        found = [moments.values(each, at) for each in asked]
         if any(each is None for each in found):
             return None
         shape = np.broadcast_shapes(*(each.shape[1:] for each in found if each is not None), sd.shape)
@@ -266,24 +315,6 @@ def _bent_in(term: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Symbol | None:
     return None
 
 
-def _values(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], latents: dict[sp.Symbol, Array]
-) -> Array | None:
-    """An expression at values of latents, [..., K, rows, *keys]; None where it reads what is not on the host."""
-    table = dict(latents)
-    for symbol in expression.free_symbols - latents.keys():
-        value = source_of(beliefs, symbol, keys)
-        if value is None:
-            return None
-        table[symbol] = value
-    try:
-        with np.errstate(all="ignore"):
-            value = np.asarray(evaluate(expression, table), float)
-    except KeyError:  # a function that the host does not have
-        return None
-    return value.reshape((1,) * (3 + len(keys) - value.ndim) + value.shape)
-
-
 def _hermite(z: Float[Array, " nodes"], orders: int = ORDERS) -> Float[Array, "orders nodes"]:
     """Hermite polynomials that are orthonormal under the standard normal."""
     found = [np.ones_like(z), z]
@@ -311,40 +342,3 @@ def _paired(u: Array, w: Array, rho: Array) -> tuple[Array, Array]:
 
 def _scaled(factor: Array, pair: tuple[Array, Array]) -> tuple[Array, Array]:
     return factor * pair[0], np.abs(factor) * pair[1]
-
-
-def _columns(beliefs: Beliefs, keys: tuple[str, ...], latent: sp.Symbol) -> Array:
-    """Where a latent's elements stand along the axes, [*keys]."""
-    numbers = np.arange(beliefs.marginals.mean.shape[-1])[None]
-    return _once(
-        beliefs,
-        ("columns", latent, keys),
-        lambda: np.asarray(beliefs.program.evaluator.of_latent(latent, numbers, keys))[0],
-    )
-
-
-def _mean_of(beliefs: Beliefs, keys: tuple[str, ...], latent: sp.Symbol) -> Float[Array, "K rows *keys"]:
-    return np.asarray(beliefs.marginals.mean, float)[..., _columns(beliefs, keys, latent)]
-
-
-def _covariance_of(beliefs: Beliefs, keys: tuple[str, ...], f: sp.Symbol, g: sp.Symbol) -> Float[Array, "K rows *keys"]:
-    def found() -> Array:
-        first, second = (_columns(beliefs, keys, each) for each in (f, g))
-        return np.asarray(beliefs.marginals.covariance, float)[..., first, second]
-
-    return _once(beliefs, ("covariance", f, g, keys), found)
-
-
-def _sd_of(beliefs: Beliefs, keys: tuple[str, ...], latent: sp.Symbol) -> Float[Array, "K rows *keys"]:
-    def found() -> Array:
-        return np.sqrt(np.maximum(_covariance_of(beliefs, keys, latent, latent), np.finfo(float).tiny))
-
-    return _once(beliefs, ("deviation", latent, keys), found)
-
-
-def _once(beliefs: Beliefs, key: Hashable, compute: Callable[[], Known]) -> Known:
-    """What these beliefs know already, or will from now on."""
-    if key not in beliefs.found:
-        beliefs.found[key] = compute()
-    known: Known = beliefs.found[key]
-    return known
