@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
 from gpdsl.results.expectation import Beliefs, by_factors, is_sampled, mean_of, terms_of
-from gpdsl.results.integrals import RULES, integrand_in, sampled, without
+from gpdsl.results.integrals import RULES, Quantity
 from gpdsl.results.levels import in_levels
-from gpdsl.results.pieces import Externals, Piece
+from gpdsl.results.pieces import Piece
 from gpdsl.results.predictive import Predictive
 from gpdsl.results.responses import COHERENT, in_the_tails
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic import laws
-from gpdsl.symbolic.terms import has_external, latents_in
 
 if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
@@ -98,7 +97,7 @@ def error_of_mean(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np
     if exact is not None and not exact[1].any():
         return np.zeros((beliefs.count, *(1,) * len(keys)))
     terms = terms_of(beliefs, expression)
-    errors = [_error(beliefs, each, keys, None, _average, is_sampled(beliefs, each)) for each in terms]
+    errors = [_error(Quantity(beliefs, each, keys), _average, is_sampled(beliefs, each)) for each in terms]
     error = sum(errors[1:], start=errors[0])
     return error if exact is None else np.where(exact[1], error, 0.0)
 
@@ -112,100 +111,80 @@ def error_of_variance(
     known, asked = exact is not None and not exact[1].any(), is_sampled(beliefs, within)
     if not known and is_sampled(beliefs, expression**2):
         asked = True
-    if not (
-        asked or _by_nodes(beliefs, within if known else expression**2 + within)
-    ):  # what is open is the mean, if anything
-        return 2.0 * np.abs(mean_of(beliefs, expression, keys)) * error_of_mean(beliefs, expression, keys)
+    mean = mean_of(beliefs, expression, keys)
+    if not (asked or _by_nodes(Quantity(beliefs, within if known else expression**2 + within))):
+        return 2.0 * np.abs(mean) * error_of_mean(beliefs, expression, keys)  # what is open is the mean, if anything
     whole = (expression - centre) ** 2 + within
-    return _error(beliefs, whole, keys, (centre, expression), _average, asked)
+    return _error(Quantity(beliefs, whole, keys, {centre: jnp.asarray(mean)}), _average, asked)
 
 
 def error_of_quantile(
     beliefs: Beliefs, expression: sp.Expr, keys: Keys, probability: float
 ) -> Float[np.ndarray, "rows *keys"]:
     """Of a quantile: that of the sets, and that of the mean, by which polynomials may shift it."""
-    several = len(integrand_in(beliefs, expression).arguments) > 1 or _is_opaque(beliefs, expression)
-    return _error(beliefs, expression, keys, None, lambda v: np.quantile(v, probability, axis=0), several)
-
-
-def _is_opaque(beliefs: Beliefs, expression: sp.Expr) -> bool:
-    return has_external(beliefs.program.translator, expression)
+    quantity = Quantity(beliefs, expression, keys)
+    several = len(quantity.integrand.arguments) > 1 or quantity.opaque
+    return _error(quantity, lambda v: np.quantile(v, probability, axis=0), several)
 
 
 def _average(values: np.ndarray) -> np.ndarray:
     return values.mean(axis=0)
 
 
-def _error(
-    beliefs: Beliefs,
-    expression: sp.Expr,
-    keys: Keys,
-    centre: tuple[sp.Symbol, sp.Expr] | None,
-    summary: Summary,
-    asked: bool,
-) -> np.ndarray:
-    if not (asked or _by_nodes(beliefs, expression.subs({centre[0]: 0}) if centre else expression)):
-        return np.zeros((beliefs.count, *(1,) * len(keys)))
-    given = {} if centre is None else {centre[0]: jnp.asarray(mean_of(beliefs, centre[1], keys))}
+def _error(quantity: Quantity, summary: Summary, asked: bool) -> Float[np.ndarray, "rows *keys"]:
+    """Of a summary over the samples where it is `asked` for, else of a quadrature over two arguments, if it is one."""
+    beliefs, given = quantity.beliefs, quantity.given
+    bare = quantity.expression.subs(dict.fromkeys(given, 0))
+    if not (asked or _by_nodes(Quantity(beliefs, bare))):
+        return np.zeros((beliefs.count, *(1,) * len(quantity.keys)))
     if not asked:
-        return _between_nodes(beliefs, expression, keys, given)
-    values = np.asarray(sampled(beliefs, expression, keys, given), float)
+        return _between_nodes(quantity)
+    values = np.asarray(quantity.at_samples(), float)
     values = np.moveaxis(values, 1, -1) @ beliefs.weights if values.shape[1] > 1 else values[:, 0]
     sets = np.stack([summary(part) for part in np.array_split(values, SETS)])
     total = np.var(sets, axis=0, ddof=1) / SETS * (SETS - 1) / (SETS - 3)
     simulations = beliefs.simulations
-    if simulations is None or beliefs.marginals.together or not _is_opaque(beliefs, without(expression, given)):
+    if simulations is None or beliefs.marginals.together or not quantity.opaque:
         return np.sqrt(total)
     if summary is _average:
-        apart = _average(values) - _by_wider(simulations, beliefs, expression, keys, given)
+        apart = _average(values) - _by_wider(simulations, quantity)
         total = np.maximum(total, apart**2 - SCATTER * total)
     learnt = simulations.at(beliefs)
     for piece in learnt.pieces:
         rows = np.setdiff1d(piece.rows, learnt.direct)
         if rows.size:
             kept = np.isin(piece.rows, rows)
-            left = _left_open(beliefs, piece, expression, keys, given)
-            total[rows] += left[kept]
+            total[rows] += _left_open(quantity, piece)[kept]
     return np.sqrt(total)
 
 
-def _between_nodes(
-    beliefs: Beliefs, expression: sp.Expr, keys: Keys, given: dict[sp.Symbol, Array]
-) -> Float[np.ndarray, "rows *keys"]:
+def _between_nodes(quantity: Quantity) -> Float[np.ndarray, "rows *keys"]:
     """The most that other rules change a quadrature over two arguments: two may agree by chance on a steep function.
 
     Of steps in f - g, |f g| and other steep functions of 25 random pairs its rms is 1 to 2.5 times that of the errors.
     """
-    values, left = of_two(beliefs.integral(integrand_in(beliefs, expression, given), keys, given), RULES)
-    said, *others = np.tensordot(np.asarray(values), beliefs.weights, axes=(1, 0))
-    return np.max(np.abs(np.stack(others) - said), axis=0) + np.tensordot(beliefs.weights, np.asarray(left), axes=1)
+    weights = quantity.beliefs.weights
+    values, left = of_two(quantity.integral, RULES)
+    said, *others = np.tensordot(np.asarray(values), weights, axes=(1, 0))
+    return np.max(np.abs(np.stack(others) - said), axis=0) + np.tensordot(weights, np.asarray(left), axes=1)
 
 
-def _by_nodes(beliefs: Beliefs, expression: sp.Expr) -> bool:
+def _by_nodes(quantity: Quantity) -> bool:
     """Whether an expectation is a quadrature over two arguments that is not split."""
-    latents, integrand = latents_in(beliefs.program.translator, expression), integrand_in(beliefs, expression)
-    if len(integrand.arguments) != 2 or integrand.kinks or is_sampled(beliefs, expression):
+    integrand = quantity.integrand
+    if len(integrand.arguments) != 2 or integrand.kinks or quantity.sampled:
         return False
-    return beliefs.closed(expression, latents) is None
+    return quantity.closed is None
 
 
-def _left_open(
-    beliefs: Beliefs,
-    piece: Piece,
-    expression: sp.Expr,
-    keys: Keys,
-    given: dict[sp.Symbol, Array],
-) -> Float[np.ndarray, "rows *keys"]:
+def _left_open(quantity: Quantity, piece: Piece) -> Float[np.ndarray, "rows *keys"]:
     """Variance of the mean of what polynomials miss, at the points of a piece."""
-    part = replace(beliefs.part(piece.rows), simulations=None)
-    some = {symbol: value[piece.rows] if value.shape[0] > 1 else value for symbol, value in given.items()}
-
-    def at(values: Externals) -> np.ndarray:
-        scope = part.scope(jnp.asarray(piece.latents), values)
-        return np.asarray(beliefs.program.evaluator(expression, scope, keys, some), float)
-
-    missed = at({key: jnp.asarray(value) for key, value in piece.values.items()}) - at(piece.said())
-    difference = np.broadcast_to(missed, (*piece.latents.shape[:3], *missed.shape[missed.ndim - len(keys) :]))
+    beliefs, points = quantity.beliefs, jnp.asarray(piece.latents)
+    own = {symbol: value[piece.rows] if value.shape[0] > 1 else value for symbol, value in quantity.given.items()}
+    here = replace(quantity, beliefs=replace(beliefs.part(piece.rows), simulations=None), given=own)
+    computed = {key: jnp.asarray(value) for key, value in piece.values.items()}
+    exact, fitted = (np.asarray(here.values(points, each), float) for each in (computed, piece.said()))
+    difference = exact - fitted
     weights, by_lines = piece.polynomials.weights, piece.polynomials.lines
     found = [_alone(each, difference) for each in (weights, in_the_tails(weights))]
     together = COHERENT * np.sum(_each_point(weights * by_lines[:, None], difference) * difference, axis=0)
@@ -224,12 +203,9 @@ def _each_point(weights: Float[np.ndarray, "N S"], difference: np.ndarray) -> np
     return np.moveaxis(weights, -1, 0).reshape(-1, *shape)
 
 
-def _by_wider(
-    simulations: Simulations, beliefs: Beliefs, expression: sp.Expr, keys: Keys, given: dict[sp.Symbol, Array]
-) -> Float[np.ndarray, "rows *keys"]:
+def _by_wider(simulations: Simulations, quantity: Quantity) -> Float[np.ndarray, "rows *keys"]:
     """The mean by wider samples and their weights, which see more of the tails."""
-    latents, externals, weights = simulations.wider(beliefs)
-    values = np.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given), float)
-    values = np.broadcast_to(values, (*latents.shape[:3], *values.shape[values.ndim - len(keys) :]))
-    weights = weights.reshape(*weights.shape, *(1,) * len(keys))
-    return np.tensordot(beliefs.weights, np.sum(weights * values, axis=0), axes=1)
+    latents, externals, weights = simulations.wider(quantity.beliefs)
+    values = np.asarray(quantity.values(latents, externals), float)
+    weights = weights.reshape(*weights.shape, *(1,) * len(quantity.keys))
+    return np.tensordot(quantity.beliefs.weights, np.sum(weights * values, axis=0), axes=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from gpdsl.program.program import Program, take_rows
 from gpdsl.program.quadrature import Integral, integral_of
 from gpdsl.program.rows import Rows, Scope, row_count
 from gpdsl.results import integrals
+from gpdsl.results.integrals import Quantity
 from gpdsl.results.logistic import mean_on_host
 from gpdsl.results.series import series_of
 from gpdsl.results.simulations import SETS, Simulations
@@ -244,9 +245,8 @@ def _factors_of(
     series = series_of(beliefs, expression, keys)
     if series is not None:
         return series.mean, series.variance
-    terms = (
-        products_of(beliefs, expression) if is_sampled(beliefs, expression if of == "mean" else expression**2) else None
-    )
+    sampled = is_sampled(beliefs, expression if of == "mean" else expression**2)
+    terms = products_of(beliefs, expression) if sampled else None
     if terms is None:
         return None
     each: integrals.Each = lambda expressions, given: each_component(beliefs, expressions, keys, given)  # noqa: E731
@@ -276,13 +276,7 @@ def terms_of(beliefs: Beliefs, expression: sp.Expr) -> tuple[sp.Expr, ...]:
 
 def is_sampled(beliefs: Beliefs, expression: sp.Expr) -> bool:
     """Whether an expectation is an average over samples, and has their error."""
-    translator = beliefs.program.translator
-    latents = latents_in(translator, expression)
-    if has_external(translator, expression):
-        return True
-    if not latents or (beliefs.marginals.together and len(latents) > 1):
-        return bool(latents)
-    return beliefs.closed(expression, latents) is None and integrals.integrand_in(beliefs, expression).kinks is None
+    return Quantity(beliefs, expression).sampled
 
 
 def variance_of(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...]) -> Float[np.ndarray, "rows *keys"]:
@@ -316,8 +310,9 @@ def per_component(
     beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
 ) -> Float[np.ndarray, "K rows *keys"]:
     """Expectation under each mixture component; `given` are symbols that already have values."""
-    if has_external(beliefs.program.translator, integrals.without(expression, given)):
-        return np.asarray(integrals.sampled_mean(beliefs, expression, keys, given))
+    quantity = Quantity(beliefs, expression, keys, given)
+    if quantity.opaque:
+        return np.asarray(quantity.sampled_mean())
     return each_component(beliefs, (expression,), keys, given)[0]
 
 
@@ -333,7 +328,7 @@ def each_component(
     asked = [each.xreplace(places) for each in expressions]
     found = {} if given else {each: beliefs.found[each, keys] for each in asked if (each, keys) in beliefs.found}
     for each in asked:
-        if each not in found and (simple := mean_on_host(beliefs, each, keys, named)) is not None:
+        if each not in found and (simple := mean_on_host(Quantity(beliefs, each, keys, named))) is not None:
             found[each] = simple
     rest = [each for each in dict.fromkeys(asked) if each not in found]
     if rest:
@@ -348,17 +343,15 @@ def _compiled(
 ) -> list[Float[np.ndarray, "K rows *keys"]]:
     read = sp.Tuple(*expressions).free_symbols
     symbols = [symbol for symbol in given if symbol in read]  # of those that others read the program knows nothing
-    steep = tuple(integrals.is_steep(beliefs, each, keys, given) for each in expressions)
+    steep = tuple(Quantity(beliefs, each, keys, given).is_steep() for each in expressions)
     count, beliefs = beliefs.count, beliefs.filled_up
     numbers = [_filled_up(each, -1 - len(keys), count, beliefs.count) for each in map(given.__getitem__, symbols)]
-    few = FEW_QUICK if all(_is_quick(beliefs, each, given) for each in expressions) else FEW
+    few = FEW_QUICK if all(_is_quick(Quantity(beliefs, each, keys, given)) for each in expressions) else FEW
     for fine in (False, True):
 
         def compute(known: Beliefs, values: list[Array], fine: bool = fine) -> list[Any]:
-            table = dict(zip(symbols, values, strict=True))
-            return [
-                integrals.expected(known, e, keys, table, at, fine) for e, at in zip(expressions, steep, strict=True)
-            ]
+            table, asked = dict(zip(symbols, values, strict=True)), zip(expressions, steep, strict=True)
+            return [Quantity(known, each, keys, table).expectation(at, fine) for each, at in asked]
 
         found = beliefs.compile((tuple(expressions), keys, steep, fine), compute, few)(numbers)
         if all(right is None or bool(right) for _, right in found):
@@ -366,13 +359,11 @@ def _compiled(
     return [np.asarray(values)[:, :count] for values, _ in found]
 
 
-def _is_quick(beliefs: Beliefs, expression: sp.Expr, given: Iterable[sp.Symbol]) -> bool:
+def _is_quick(quantity: Quantity) -> bool:
     """Whether it is no average over samples, and of functions that take little time."""
-    if beliefs.marginals.together or not all(isinstance(each, QUICK) for each in sp.preorder_traversal(expression)):
+    if quantity.beliefs.marginals.together or quantity.sampled:
         return False
-    latents = latents_in(beliefs.program.translator, integrals.without(expression, given))
-    exact = not latents or beliefs.closed(expression, latents) is not None
-    return exact or integrals.integrand_in(beliefs, expression, given).kinks is not None
+    return all(isinstance(each, QUICK) for each in sp.preorder_traversal(quantity.expression))
 
 
 def _filled_up(values: Any, axis: int, count: int, size: int) -> np.ndarray:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from gpdsl.inference.sampling import shared_normals
 from gpdsl.lowering.table import align
 from gpdsl.program import fine_quadrature
 from gpdsl.program.joint import moment_values
-from gpdsl.program.quadrature import split_integral
+from gpdsl.program.quadrature import Integral, split_integral
 from gpdsl.program.rows import Scope, gathered
 from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.expectations import Product, correlated, independent_expectation
@@ -44,108 +44,130 @@ Found = tuple[Float[Array, "K rows *keys"], Bool[Array, ""] | None]
 """An expectation, and whether it is right in all rows where it is known to be so only afterwards: else `fine`."""
 
 
-def is_steep(beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Any = (), near: float = NEAR) -> bool:
-    """Whether it has one argument and may have a singularity nearer than so many of its standard deviations."""
-    integrand = integrand_in(beliefs, expression, given)
-    if len(integrand.arguments) != 1:
-        return False
-    scope = Scope(as_numpy(dict(beliefs.parameters)), beliefs.rows)  # nothing is compiled for what is on the host
-    return fine_quadrature.may_be_steep(beliefs.program, integrand, keys, scope, beliefs.widest, near)
-
-
-def integrand_in(beliefs: Beliefs, expression: sp.Basic, given: Iterable[sp.Symbol] = ()) -> Integrand:
-    """An expression, or a tuple of them, in few arguments."""
-    translator = beliefs.program.translator
-    return integrand_of(translator, expression, latents_in(translator, without(expression, given)))
-
-
-def expected(
-    beliefs: Beliefs,
-    expression: sp.Expr,
-    keys: tuple[str, ...],
-    given: Mapping[sp.Symbol, Array],
-    steep: bool,
-    fine: bool,
-) -> Found:
-    """By what is exact or cheapest of the three; `steep` integrals are checked, `fine` ones are right as they are."""
-    evaluator = beliefs.program.evaluator
-    latents = latents_in(beliefs.program.translator, without(expression, given))
-    if not latents:
-        return _with_rows(evaluator(expression, beliefs.scope(), keys, given), beliefs, keys), None
-    program = beliefs.program
-    if beliefs.marginals.together and len(latents) > 1:  # values at different points are dependent
-        return sampled_mean(beliefs, expression, keys, given), None
-    closed = beliefs.closed(expression, latents)
-    if closed is not None:
-        table = moment_values(program, latents, beliefs.marginals, keys, closed.free_symbols)
-        return _with_rows(evaluator(closed, beliefs.scope(), keys, {**table, **given}), beliefs, keys), None
-    integrand = integrand_in(beliefs, expression, given)
-    if integrand.kinks is None:
-        return sampled_mean(beliefs, expression, keys, given), None
-    integral, one = beliefs.integral(integrand, keys, given), len(integrand.symbols) == 1
-    if any(each.has(floor) for each in integral.kinks) or (integral.kinks and not one):
-        return split_integral(integral), None
-    if one and (integral.kinks or fine):
-        return fine_quadrature.fine_integral(integral)[0], None
-    if one:
-        return fine_quadrature.quick_integral(integral) if steep else (fine_quadrature.even_integral(integral), None)
-    if fine:
-        return fine_quadrature.fine_of_two(integral, RULES[:2])[0][0], None
-    values, right = fine_quadrature.quick_of_two(integral, RULES[:2])
-    return values[0], right
-
-
-def _with_rows(value: Array, beliefs: Beliefs, keys: tuple[str, ...]) -> Array:
-    return jnp.broadcast_to(value, shape_of(beliefs, value, keys))
-
-
-# Samples of the latents at the rows of beliefs, values of expressions there, and their averages.
-
 NUMBERS_AT_ONCE = 1 << 17
 """Of latents at samples that are averaged over together: so many stay near the processor."""
 
 
-def sampled_mean(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
-) -> Float[Array, "K rows *keys"]:
-    """The average over the samples, some of them after the other where the latents of all would be many."""
-    opaque = has_external(beliefs.program.translator, without(expression, given))
-    components, rows, columns = beliefs.marginals.mean.shape
-    together = 1 << (max(1, NUMBERS_AT_ONCE // (components * rows * columns)).bit_length() - 1)
-    # both are powers of two
-    if opaque or beliefs.marginals.together or together >= beliefs.samples:
-        return jnp.mean(sampled(beliefs, expression, keys, given), axis=0)
-    at = beliefs.marginals.sampler(beliefs.program)
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """An expression of latents at the rows of beliefs, or a tuple of them, along axes `keys`.
 
-    def added(normals: Array) -> Array:
-        values = _values(beliefs, expression, keys, given, at(normals), {})
-        return jnp.sum(values, axis=0)
+    Symbols that are `given` have values already, broadcastable to [K, rows, *keys].
+    """
 
-    normals = normals_of(beliefs, beliefs.samples)
-    parts = jax.lax.map(added, normals.reshape(-1, together, *normals.shape[1:]))
-    return jnp.sum(parts, axis=0) / beliefs.samples
+    beliefs: Beliefs
+    expression: sp.Expr
+    keys: tuple[str, ...] = ()
+    given: Mapping[sp.Symbol, Any] = field(default_factory=dict)
+
+    @functools.cached_property
+    def _open(self) -> sp.Tuple:
+        """Its symbols but those that are given: they are known by reference."""
+        return sp.Tuple(*(self.expression.free_symbols - self.given.keys()))
+
+    @functools.cached_property
+    def latents(self) -> tuple[sp.Symbol, ...]:
+        """Those that it reads."""
+        return latents_in(self.beliefs.program.translator, self._open)
+
+    @functools.cached_property
+    def opaque(self) -> bool:
+        """Whether it reads opaque functions."""
+        return has_external(self.beliefs.program.translator, self._open)
+
+    @functools.cached_property
+    def closed(self) -> sp.Expr | None:
+        """The formula of its expectation in moments of the latents; None where there is none."""
+        return self.beliefs.closed(self.expression, self.latents)
+
+    @functools.cached_property
+    def integrand(self) -> Integrand:
+        """It in few arguments."""
+        return integrand_of(self.beliefs.program.translator, self.expression, self.latents)
+
+    @property
+    def integral(self) -> Integral:
+        """Its expectation over these arguments."""
+        return self.beliefs.integral(self.integrand, self.keys, self.given)
+
+    @property
+    def dependent(self) -> bool:
+        """Whether it reads values at different points that depend on each other."""
+        return self.beliefs.marginals.together and len(self.latents) > 1
+
+    @property
+    def sampled(self) -> bool:
+        """Whether its expectation is an average over samples, and has their error."""
+        if self.opaque or self.dependent or not self.latents:
+            return self.opaque or bool(self.latents)
+        return self.closed is None and self.integrand.kinks is None
+
+    def is_steep(self, near: float = NEAR) -> bool:
+        """Whether it has one argument and may have a singularity nearer than so many of its standard deviations."""
+        if len(self.integrand.arguments) != 1:
+            return False
+        beliefs = self.beliefs
+        scope = Scope(as_numpy(dict(beliefs.parameters)), beliefs.rows)  # nothing is compiled for what is on the host
+        return fine_quadrature.may_be_steep(beliefs.program, self.integrand, self.keys, scope, beliefs.widest, near)
+
+    def expectation(self, steep: bool, fine: bool) -> Found:
+        """By what is exact or cheapest; `steep` integrals are checked, `fine` ones are right as they are."""
+        if not self.latents:
+            return self._in_rows(self.expression, {}), None
+        if self.sampled:
+            return self.sampled_mean(), None
+        if self.closed is not None:
+            beliefs, read = self.beliefs, self.closed.free_symbols
+            table = moment_values(beliefs.program, self.latents, beliefs.marginals, self.keys, read)
+            return self._in_rows(self.closed, table), None
+        integral, one = self.integral, len(self.integrand.symbols) == 1
+        if any(each.has(floor) for each in integral.kinks) or (integral.kinks and not one):
+            return split_integral(integral), None
+        if one and (integral.kinks or fine):
+            return fine_quadrature.fine_integral(integral)[0], None
+        if one:
+            even = fine_quadrature.even_integral
+            return fine_quadrature.quick_integral(integral) if steep else (even(integral), None)
+        if fine:
+            return fine_quadrature.fine_of_two(integral, RULES[:2])[0][0], None
+        values, right = fine_quadrature.quick_of_two(integral, RULES[:2])
+        return values[0], right
+
+    def _in_rows(self, formula: sp.Expr, table: Mapping[sp.Symbol, Array]) -> Float[Array, "K rows *keys"]:
+        """A formula without latents, some of its symbols in a table."""
+        beliefs = self.beliefs
+        value = beliefs.program.evaluator(formula, beliefs.scope(), self.keys, {**table, **self.given})
+        return jnp.broadcast_to(value, shape_of(beliefs, value, self.keys))
+
+    def sampled_mean(self) -> Float[Array, "K rows *keys"]:
+        """The average over the samples, some of them after the other where the latents of all would be many."""
+        beliefs = self.beliefs
+        components, rows, columns = beliefs.marginals.mean.shape
+        together = 1 << (max(1, NUMBERS_AT_ONCE // (components * rows * columns)).bit_length() - 1)
+        # both are powers of two
+        if self.opaque or beliefs.marginals.together or together >= beliefs.samples:
+            return jnp.mean(self.at_samples(), axis=0)
+        at = beliefs.marginals.sampler(beliefs.program)
+        normals = normals_of(beliefs, beliefs.samples).reshape(-1, together, components, 1, columns)
+        parts = jax.lax.map(lambda some: jnp.sum(self.values(at(some), {}), axis=0), normals)
+        return jnp.sum(parts, axis=0) / beliefs.samples
+
+    def at_samples(self) -> Float[Array, "S K rows *keys"]:
+        """Values at samples of the latents, opaque functions included."""
+        return self.values(*sample_latents(self.beliefs, self.beliefs.samples, need_externals=self.opaque))
+
+    def values(
+        self, latents: Float[Array, "S K rows latents"], externals: Mapping[str, Array]
+    ) -> Float[Array, "S K rows *keys"]:
+        """Values at these latents and values of opaque functions."""
+        beliefs = self.beliefs
+        scope = beliefs.scope(latents, externals)
+        values = jnp.asarray(beliefs.program.evaluator(self.expression, scope, self.keys, self.given))
+        own = values.shape[values.ndim - len(self.keys) :]
+        return jnp.broadcast_to(values, (*latents.shape[:2], beliefs.count, *own))
 
 
-def sampled(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
-) -> Float[Array, "S K rows *keys"]:
-    """Values at samples of the latents, opaque functions included."""
-    opaque = has_external(beliefs.program.translator, without(expression, given))
-    latents, externals = sample_latents(beliefs, beliefs.samples, need_externals=opaque)
-    return _values(beliefs, expression, keys, given, latents, externals)
-
-
-def _values(
-    beliefs: Beliefs,
-    expression: sp.Expr,
-    keys: tuple[str, ...],
-    given: Mapping[sp.Symbol, Any],
-    latents: Float[Array, "S K rows latents"],
-    externals: Mapping[str, Array],
-) -> Float[Array, "S K rows *keys"]:
-    values = jnp.asarray(beliefs.program.evaluator(expression, beliefs.scope(latents, externals), keys, given))
-    full = (*latents.shape[:2], beliefs.count, *values.shape[values.ndim - len(keys) :])
-    return jnp.broadcast_to(values, full)
+# Samples of the latents at the rows of beliefs.
 
 
 def sample_latents(
@@ -166,11 +188,6 @@ def normals_of(beliefs: Beliefs, count: int) -> Float[Array, "S K 1 latents"]:
     components, _, columns = beliefs.marginals.mean.shape
     scheme = "antithetic" if beliefs.marginals.together else "qmc"
     return jnp.asarray(shared_normals(beliefs.seed, count, components, columns, scheme), beliefs.marginals.mean.dtype)
-
-
-def without(expression: sp.Basic, given: Iterable[sp.Symbol]) -> sp.Tuple:
-    """The symbols of an expression but those that are given: they are known by reference."""
-    return sp.Tuple(*(expression.free_symbols - set(given)))
 
 
 def shape_of(beliefs: Beliefs, value: Any, keys: tuple[str, ...]) -> tuple[int, ...]:
@@ -260,17 +277,14 @@ OPERATIONS, POWERS = 256, 64
 """Of a formula that is evaluated here, and up to which power: a larger one is compiled."""
 
 
-def polynomial_mean(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
-) -> Float[np.ndarray, "K rows *keys"] | None:
-    """E[expression] under each component, where it is a polynomial in what is on the host; None for anything else."""
+def polynomial_mean(quantity: Quantity) -> Float[np.ndarray, "K rows *keys"] | None:
+    """The mean under each component, of a polynomial in what is on the host; None for anything else."""
+    beliefs, latents, keys, given = quantity.beliefs, quantity.latents, quantity.keys, quantity.given
     translator, marginals = beliefs.program.translator, beliefs.marginals
-    unknown = sp.Tuple(*(expression.free_symbols - given.keys()))
-    latents = latents_in(translator, unknown)
     dependent = len(latents) > 1 and (marginals.covariance is not None or bool(correlated(translator, latents)))
     if dependent or (latents and marginals.together):
         return None
-    formula = _closed(expression, latents)
+    formula = _closed(quantity.expression, latents)
     if formula is None:
         return None
     moments = moments_of(latents)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 import numpy as np
 import sympy as sp
 from jaxtyping import Float
 from scipy.special import expit
 
-from gpdsl.results.integrals import polynomial_mean
+from gpdsl.results.integrals import Quantity, polynomial_mean
 from gpdsl.results.series import series_of
-from gpdsl.symbolic.expectations import is_linear, latents_in
+from gpdsl.symbolic.expectations import is_linear
 from gpdsl.symbolic.functions import sigmoid, softplus
-
-if TYPE_CHECKING:
-    from gpdsl.results.expectation import Beliefs
 
 REACH, NUMBERS = 8.5, 1 << 21
 """Standard deviations that a trapezoidal rule goes out, and at how many places the function is asked for: more are left
@@ -28,16 +24,14 @@ DIGITS, HIGHEST = 37.0, 8.6
 CENTRE = sp.Symbol("centre of a logit", real=True)
 
 
-def mean_on_host(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
-) -> Float[np.ndarray, "K rows *keys"] | None:
-    """E[expression] under each component, where nothing is compiled for it; None for anything else."""
-    logit = _logit_of(expression)
+def mean_on_host(quantity: Quantity) -> Float[np.ndarray, "K rows *keys"] | None:
+    """The mean under each component, where nothing is compiled for it; None for anything else."""
+    logit = _logit_of(quantity.expression)
     if logit is None:
-        return polynomial_mean(beliefs, expression, keys, given)
-    moments = _normal_moments(beliefs, logit, keys, given)
-    found = None if moments is None else logistic_normal(*moments)
-    return None if found is None else np.asarray(found, np.asarray(beliefs.marginals.mean).dtype)
+        return polynomial_mean(quantity)
+    moments = _normal_moments(replace(quantity, expression=logit))
+    mean = None if moments is None else logistic_normal(*moments)
+    return None if mean is None else np.asarray(mean, np.asarray(quantity.beliefs.marginals.mean).dtype)
 
 
 def _logit_of(expression: sp.Expr) -> sp.Expr | None:
@@ -48,20 +42,19 @@ def _logit_of(expression: sp.Expr) -> sp.Expr | None:
     return -inner.args[0] if isinstance(inner, softplus) else None
 
 
-def _normal_moments(
-    beliefs: Beliefs, expression: sp.Expr, keys: tuple[str, ...], given: Mapping[sp.Symbol, Any]
-) -> tuple[np.ndarray, np.ndarray] | None:
+def _normal_moments(quantity: Quantity) -> tuple[np.ndarray, np.ndarray] | None:
     """Mean and variance under each component of what is linear in the latents."""
-    latents = latents_in(beliefs.program.translator, sp.Tuple(*(expression.free_symbols - given.keys())))
-    if not is_linear(expression, latents):
+    expression, given = quantity.expression, quantity.given
+    if not is_linear(expression, quantity.latents):
         return None
-    series = None if given else series_of(beliefs, expression, keys)
+    series = None if given else series_of(quantity.beliefs, expression, quantity.keys)
     if series is not None:
         return series.mean()[0], series.variance()[0]
-    mean = polynomial_mean(beliefs, expression, keys, given)
+    mean = polynomial_mean(quantity)
     if mean is None:
         return None
-    variance = polynomial_mean(beliefs, (expression - CENTRE) ** 2, keys, {**given, CENTRE: mean})
+    square = replace(quantity, expression=(expression - CENTRE) ** 2, given={**given, CENTRE: mean})
+    variance = polynomial_mean(square)
     return None if variance is None else (mean, variance)
 
 

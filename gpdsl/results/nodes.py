@@ -18,7 +18,7 @@ from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import gauss_hermite
 from gpdsl.results import expectation as ex
 from gpdsl.results.expectation import ROUGH, Beliefs
-from gpdsl.results.integrals import integrand_in, sample_latents, without
+from gpdsl.results.integrals import Quantity, sample_latents
 from gpdsl.symbolic.gaussian import joint_moments_of
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.terms import has_external, latents_in
@@ -196,10 +196,10 @@ def _common(
     """Values at the nodes of the rule for that many arguments, or at samples where there is none."""
     formulas, moments = sp.Tuple(*expressions.values()), joint_moments_of(averaged)
     given = [symbol for each in (moments.mean, moments.variance, moments.covariance) for symbol in each.values()]
-    integrand = integrand_in(beliefs, formulas, given)
-    opaque = has_external(beliefs.program.translator, without(formulas, given))
+    whole = Quantity(beliefs, formulas, keys, dict.fromkeys(given))
+    integrand, opaque = whole.integrand, whole.opaque
     arguments = len(integrand.arguments)
-    by_rule = not (opaque or (beliefs.marginals.together and len(integrand.latents) > 1)) and arguments in rules
+    by_rule = not (opaque or whole.dependent) and arguments in rules
 
     def compute(known: Beliefs, nodes: Array | None) -> list[Array]:
         table, scope, each = {}, known.scope(), formulas

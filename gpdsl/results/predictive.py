@@ -18,7 +18,7 @@ from gpdsl.lowering.table import evaluate
 from gpdsl.program.cache import jit
 from gpdsl.results import conditional, expectation as ex
 from gpdsl.results.conditional import collapsed
-from gpdsl.results.integrals import is_steep
+from gpdsl.results.integrals import Quantity
 from gpdsl.results.nodes import SPREAD_STEPS, degrees, existing, joint_weights, no_mean, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import Around, invert, of_normals
 from gpdsl.results.series import series_of
@@ -211,7 +211,7 @@ class Predictive:
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a law whose moments have no formula, by the rule of its latents."""
-        steep = any(is_steep(self.beliefs, each, self.keys, near=ex.GENTLE) for each in self.law.leaves())
+        steep = any(Quantity(self.beliefs, each, self.keys).is_steep(ex.GENTLE) for each in self.law.leaves())
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, self.leaves(), self.keys)
         mean, variance = conditional.moments(self.law.filled(np.asarray(values[name]) for name in values))
         joint, bounded = joint_weights(weights, self.beliefs), self.law.name in ("Censored", "Truncated")
@@ -362,7 +362,7 @@ class ByFormula:
         """
         symbols = self._symbols()
         named = {str(place): symbol for place, symbol in enumerate(symbols)}
-        steep = bends or is_steep(self.beliefs, self.formula.log_density, self.keys, near=ex.GENTLE)
+        steep = bends or Quantity(self.beliefs, self.formula.log_density, self.keys).is_steep(ex.GENTLE)
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, named, self.keys)
         joint = joint_weights(weights, self.beliefs).reshape(-1)
         count = self.beliefs.count * int(np.prod(self.sizes))

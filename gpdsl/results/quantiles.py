@@ -18,13 +18,12 @@ from gpdsl.program.kept import reused
 from gpdsl.program.rows import Rows
 from gpdsl.results.cells import inverse
 from gpdsl.results.expectation import FEW, Beliefs
-from gpdsl.results.integrals import integrand_in
+from gpdsl.results.integrals import Quantity
 from gpdsl.results.nodes import joint_weights, nodes_of
 from gpdsl.results.slopes import Smooth
 from gpdsl.symbolic.conditions import choose
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.terms import has_external
 
 STEPS, CLOSE = 250, 1e-14
 """Of a search for a quantile, and how wide it leaves the bracket, in units of the place itself."""
@@ -247,8 +246,9 @@ def monotone_of(
 
     `compiled` is that of the beliefs, or of several about the same rows.
     """
-    compiled, integrand = compiled or beliefs.compile, integrand_in(beliefs, expression)
-    if len(integrand.arguments) != 1 or has_external(beliefs.program.translator, expression):
+    compiled, quantity = compiled or beliefs.compile, Quantity(beliefs, expression, keys)
+    integrand = quantity.integrand
+    if len(integrand.arguments) != 1 or quantity.opaque:
         return None
     (symbol,) = integrand.symbols
     slope = sp.diff(integrand.expression, symbol)

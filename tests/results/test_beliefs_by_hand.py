@@ -18,7 +18,7 @@ from scipy.stats import norm
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options
 from gpdsl.program.joint import Marginals
-from gpdsl.results import accuracy, integrals, predictive, simulations
+from gpdsl.results import accuracy, predictive, simulations
 from gpdsl.results.accuracy import error_of, error_of_law
 from gpdsl.results.checkpoint import steps_left
 from gpdsl.results.conditional import _at_bounds, collapsed
@@ -28,7 +28,7 @@ from gpdsl.results.expectation import AS_MANY, MANY, ROUGH, ROWS_AT_ONCE, SAMPLE
 from gpdsl.results.fit import Fit
 from gpdsl.results.functions import draw_functions
 from gpdsl.results.given import conditioned
-from gpdsl.results.integrals import polynomial_mean
+from gpdsl.results.integrals import Quantity, polynomial_mean
 from gpdsl.results.levels import without_words
 from gpdsl.results.pictures import plot, style
 from gpdsl.results.prediction import Prediction
@@ -95,12 +95,12 @@ def test_polynomials_read_parameters_of_levels_inputs_and_elements() -> None:
     at = beliefs()
     (expression, axes), (b, a) = means_and_axes(at)[0], (2.0, at.parameters["a"][K - 1] * X)
     mean, variance = (each[..., 0] for each in moments(at, "f"))
-    found = polynomial_mean(at, expression**2, axes, {})
+    found = polynomial_mean(Quantity(at, expression**2, axes))
     np.testing.assert_allclose(found, a**2 * (mean**2 + variance) + 2 * a * b * mean + b**2, rtol=1e-6)
     (expression, axes), A = means_and_axes(at)[1], at.parameters["A"]
     mean, variance = (each[..., None] for each in moments(at, "g"))
     x, weights = X[:, None, None], A.T[None, None]
-    found = polynomial_mean(at, expression**2, axes, {})
+    found = polynomial_mean(Quantity(at, expression**2, axes))
     expected = weights**2 * (mean**2 + variance) + 2 * weights * x * mean + x**2
     assert axes == ("e", "d")
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -111,18 +111,18 @@ def test_powers_are_those_of_numpy(power: int) -> None:
     at = beliefs()
     c = sp.Dummy("c", real=True)
     values = np.linspace(-1.1, 1.2, 4)
-    found = polynomial_mean(at, c**power - sp.Rational(3, 2), (), {c: values})
+    found = polynomial_mean(Quantity(at, c**power - sp.Rational(3, 2), (), {c: values}))
     np.testing.assert_allclose(found, np.broadcast_to(values**power - 1.5, (2, 4)), rtol=1e-12)
 
 
 def test_latents_that_depend_on_each_other_are_left_to_programs() -> None:
     at, alone = beliefs(covariance=True), beliefs()
     f, g = latent(at, "f"), latent(at, "g")
-    assert polynomial_mean(at, f * g, ("e",), {}) is None and polynomial_mean(at, 1 / f, (), {}) is None
-    assert polynomial_mean(at, f**2 + 1, (), {}) is not None
+    assert polynomial_mean(Quantity(at, f * g, ("e",))) is None and polynomial_mean(Quantity(at, 1 / f)) is None
+    assert polynomial_mean(Quantity(at, f**2 + 1)) is not None
     mean, other = moments(alone, "f")[0], moments(alone, "g")[0]
     np.testing.assert_allclose(
-        polynomial_mean(alone, latent(alone, "f") * latent(alone, "g"), ("e",), {}), mean * other
+        polynomial_mean(Quantity(alone, latent(alone, "f") * latent(alone, "g"), ("e",))), mean * other
     )
 
 
@@ -270,7 +270,7 @@ def test_errors_of_quantiles_are_below_those_of_as_many_independent_draws() -> N
 
 def test_quadratures_over_two_latents_have_errors_and_others_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what has no closed form: how far rules differ, in every row."""
-    monkeypatch.setattr(accuracy, "_between_nodes", lambda beliefs, *_: np.arange(1.0, 1.0 + beliefs.count))
+    monkeypatch.setattr(accuracy, "_between_nodes", lambda quantity: np.arange(1.0, 1.0 + quantity.beliefs.count))
     at = observed("real", "Normal(f * g, 1)")[0].beliefs
     f, g = latent(at, "f"), latent(at, "g")
     np.testing.assert_array_equal(error_of(at, sp.cos(f * g), (), "mean"), [1, 2, 3, 4])
@@ -331,11 +331,11 @@ def test_precisions_of_sums_are_those_of_their_parts() -> None:
 
 
 def test_means_over_dependent_values_of_fields_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integrals, "sampled_mean", lambda beliefs, expression, *_: str(expression))
+    monkeypatch.setattr(Quantity, "sampled_mean", lambda quantity: str(quantity.expression))
     at = beliefs()
     f, g = latent(at, "f"), latent(at, "g")
     fields: Any = replace(at, marginals=SimpleNamespace(together=True))  # type: ignore[arg-type]
-    assert integrals.expected(fields, f * g, ("e",), {}, False, False) == (str(f * g), None)
+    assert Quantity(fields, f * g, ("e",)).expectation(False, False) == (str(f * g), None)
 
 
 @pytest.mark.parametrize("alike", [True, False])

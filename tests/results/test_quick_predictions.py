@@ -22,7 +22,7 @@ from gpdsl.kernels.functionals import Values
 from gpdsl.program.joint import Marginals, basis_columns, with_sums
 from gpdsl.program.kept import forget
 from gpdsl.results import density, expectation as ex, integrals, nodes
-from gpdsl.results.integrals import polynomial_mean
+from gpdsl.results.integrals import Quantity, polynomial_mean
 from tests.inference.problems import problem_of, unlearnt
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -153,12 +153,12 @@ def test_averages_over_samples_in_parts_are_those_of_all(monkeypatch: pytest.Mon
     program = beliefs.program
     expression = next(o.law.arguments["mean"] for o in program.observations if o.law is not None)
     with jax.enable_x64(True):
-        whole = np.asarray(integrals.sampled(beliefs, expression**2, (), {})).mean(axis=0)
+        whole = np.asarray(Quantity(beliefs, expression**2).at_samples()).mean(axis=0)
         asked: list[int] = []
         original = jax.lax.map
         monkeypatch.setattr(jax.lax, "map", lambda f, z: asked.append(len(z)) or original(f, z))
         monkeypatch.setattr(integrals, "NUMBERS_AT_ONCE", 1024)
-        found = np.asarray(integrals.sampled_mean(beliefs, expression**2, (), {}))
+        found = np.asarray(Quantity(beliefs, expression**2).sampled_mean())
     assert asked == [2048 // 16]
     np.testing.assert_allclose(found, whole, rtol=1e-13)
 
@@ -173,13 +173,13 @@ def test_the_host_knows_means_of_polynomials_and_nothing_else() -> None:
     other, spread = prediction.mean("v"), prediction.variance("v")
     centre = sp.Dummy("centre", real=True)
     with compilations() as compiled:
-        square = polynomial_mean(beliefs, (d - centre) ** 2, (), {centre: mean + 1.0})
-        cubic = polynomial_mean(beliefs, 2 * d**3 * v**2 + 1, (), {})
+        square = polynomial_mean(Quantity(beliefs, (d - centre) ** 2, (), {centre: mean + 1.0}))
+        cubic = polynomial_mean(Quantity(beliefs, 2 * d**3 * v**2 + 1))
     assert square is not None and cubic is not None and not compiled
     np.testing.assert_allclose(square[0], variance + 1.0, rtol=1e-9)
     expected = 2 * (mean**3 + 3 * mean * variance) * (other**2 + spread) + 1
     np.testing.assert_allclose(cubic[0], expected, rtol=1e-12)
-    assert all(polynomial_mean(beliefs, each, (), {}) is None for each in (1 / d, sp.sin(d), sp.exp(d)))
+    assert all(polynomial_mean(Quantity(beliefs, each)) is None for each in (1 / d, sp.sin(d), sp.exp(d)))
 
 
 @pytest.mark.parametrize("text", [LAYERS, RATIO, PLANE], ids=["layers", "ratio", "plane"])

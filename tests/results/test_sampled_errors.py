@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sympy as sp
 
 import gpdsl
 from gpdsl.results import accuracy
@@ -74,9 +73,8 @@ def test_rules_that_disagree_and_what_is_left_beside_them_add_up(monkeypatch: py
     rng = np.random.default_rng(0)
     values, left, weights = rng.normal(size=(3, 2, 3)), rng.uniform(1, 2, (2, 3)), np.array([0.3, 0.7])
     monkeypatch.setattr(accuracy, "of_two", lambda *_: (values, left))
-    monkeypatch.setattr(accuracy, "integrand_in", lambda *_: None)
-    beliefs: Any = SimpleNamespace(weights=weights, integral=lambda *_: None)
-    found = accuracy._between_nodes(beliefs, sp.Integer(0), (), {})
+    quantity: Any = SimpleNamespace(beliefs=SimpleNamespace(weights=weights), integral=None)
+    found = accuracy._between_nodes(quantity)
     said, second, third = np.einsum("krn,r->kn", values, weights)
     np.testing.assert_allclose(found, np.maximum(abs(second - said), abs(third - said)) + weights @ left, rtol=1e-13)
 
