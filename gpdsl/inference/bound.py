@@ -145,17 +145,6 @@ def by_reading(group: Group, moments: Float[Array, "K latents values"]) -> Float
     return jnp.swapaxes(apart, 1, 2).reshape(components, readings * latents, -1)
 
 
-def marginals(
-    program: Program, layout: Layout, state: State, rows: Rows, jitter: Array | float
-) -> tuple[Marginals, Views]:
-    """Marginals of q at the rows, and the groups' views they came from."""
-    parameters = program.parameters.constrain(state["parameters"])
-    seen = views(program, parameters, state["inducing"], rows, layout.dense, jitter)
-    parts = prepared(layout, state, seen)
-    moments = [family.moments(q, view.features) for (family, q), view in zip(parts, seen, strict=True)]
-    return assemble(seen, moments), seen
-
-
 def prepared(layout: Layout, state: State, seen: Sequence[GroupView]) -> Parts:
     """Each group's family and its parameters, as the family's methods take them."""
     families = [layout.family_of(view.group) for view in seen]
@@ -189,89 +178,88 @@ def divergence(layout: Layout, state: State, seen: Sequence[GroupView], parts: P
     return -entropy - jnp.sum(pi * cross)
 
 
-def elbo(
-    program: Program,
-    layout: Layout,
-    state: State,
-    rows: Rows,
-    total_rows: Array | float,
-    normals: Array | Draws | None,
-    externals: Mapping[str, Array] | None,
-    jitter: Array | float,
-) -> Float[Array, ""]:
-    """The bound, from all rows or a minibatch: the expected log likelihood is scaled to `total_rows`.
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """The bound of a posterior with a layout, from all rows or a minibatch."""
 
-    A batch so large that the features of its rows are a burden is taken block by block; its samples are `Draws`.
-    """
-    count = next(iter(rows.observed.values())).shape[0]
-    size = 0 if layout.dense else block_rows(program, state["inducing"], count)
-    if size and not externals:
-        return _in_blocks(program, layout, state, rows, size, normals, jitter)
-    q, seen = marginals(program, layout, state, rows, jitter)
-    assert not isinstance(normals, Draws)
-    per_row = seen.expected(q, normals, externals)
-    expected = jnp.sum(weights(state)[:, None] * per_row) * (total_rows / per_row.shape[1])
-    return expected - divergence(layout, state, seen) + program.log_prior(seen.parameters)
+    program: Program
+    layout: Layout
+    rows: Rows
+    jitter: Array | float
 
+    def marginals(self, state: State) -> tuple[Marginals, Views]:
+        """Marginals of q at the rows, and the groups' views they came from."""
+        parameters = self.program.parameters.constrain(state["parameters"])
+        seen = views(self.program, parameters, state["inducing"], self.rows, self.layout.dense, self.jitter)
+        parts = prepared(self.layout, state, seen)
+        moments = [family.moments(q, view.features) for (family, q), view in zip(parts, seen, strict=True)]
+        return assemble(seen, moments), seen
 
-def _in_blocks(
-    program: Program,
-    layout: Layout,
-    state: State,
-    rows: Rows,
-    size: int,
-    normals: Array | Draws | None,
-    jitter: Array | float,
-) -> Float[Array, ""]:
-    """The bound, block by block."""
-    parameters = program.parameters.constrain(state["parameters"])
-    first = jax.tree.map(lambda a: a[:1], rows)
-    seen = views(program, parameters, state["inducing"], first, False, jitter)
-    parts = prepared_for(program, layout, state, rows, seen, jitter)
+    def value(
+        self, state: State, total: Array | float, normals: Array | Draws | None, externals: Any = None
+    ) -> Float[Array, ""]:
+        """The bound: the expected log likelihood is scaled to so many rows in `total`.
 
-    def expected(block: Block, given: Any) -> tuple[Array, None]:
-        parameters, inducing, parts = given
-        here = views(program, parameters, inducing, block.rows, False, jitter)
-        moments = [family.moments(q, view.features) for family, q, view in zip(families, parts, here, strict=True)]
-        found = here.expected(assemble(here, moments), block.samples(normals))
-        return jnp.sum(found * block.weight, axis=1), None
+        A batch so large that the features of its rows are a burden is taken block by block; its samples are `Draws`.
+        """
+        count = row_count(self.rows)
+        size = 0 if self.layout.dense else block_rows(self.program, state["inducing"], count)
+        if size and not externals:
+            return self._in_blocks(state, size, normals)
+        q, seen = self.marginals(state)
+        assert not isinstance(normals, Draws)
+        per_row = seen.expected(q, normals, externals)
+        expected = jnp.sum(weights(state)[:, None] * per_row) * (total / per_row.shape[1])
+        return expected - divergence(self.layout, state, seen) + self.program.log_prior(seen.parameters)
 
-    families, of_groups = zip(*parts, strict=True)
-    total, _ = over_blocks(rows, size, expected, given=(parameters, state["inducing"], of_groups))
-    return jnp.sum(weights(state) * total) - divergence(layout, state, seen, parts) + program.log_prior(parameters)
+    def _in_blocks(self, state: State, size: int, normals: Array | Draws | None) -> Float[Array, ""]:
+        """The bound, block by block."""
+        program, layout, jitter = self.program, self.layout, self.jitter
+        parameters = program.parameters.constrain(state["parameters"])
+        first = jax.tree.map(lambda a: a[:1], self.rows)
+        seen = views(program, parameters, state["inducing"], first, False, jitter)
+        parts = self.prepared(state, seen)
 
+        def expected(block: Block, given: Any) -> tuple[Array, None]:
+            parameters, inducing, parts = given
+            here = views(program, parameters, inducing, block.rows, False, jitter)
+            moments = [family.moments(q, view.features) for family, q, view in zip(families, parts, here, strict=True)]
+            found = here.expected(assemble(here, moments), block.samples(normals))
+            return jnp.sum(found * block.weight, axis=1), None
 
-def prepared_for(
-    program: Program, layout: Layout, state: State, rows: Rows, seen: Sequence[GroupView], jitter: Array | float
-) -> Parts:
-    """What `prepared` gives with the features of all rows, where `seen` need not be of all of them.
+        families, of_groups = zip(*parts, strict=True)
+        total, _ = over_blocks(self.rows, size, expected, given=(parameters, state["inducing"], of_groups))
+        return jnp.sum(weights(state) * total) - divergence(layout, state, seen, parts) + program.log_prior(parameters)
 
-    Only Theorem 2's covariances depend on the rows, by a sum over them.
-    """
-    if layout.dense or not isinstance(layout.family, Linear):
-        return prepared(layout, state, seen)
-    parameters = program.parameters.constrain(state["parameters"])
-    groups = state["posterior"]["groups"]
-    count = next(iter(rows.observed.values())).shape[0]
-    size = block_rows(program, state["inducing"], count) or count
+    def prepared(self, state: State, seen: Sequence[GroupView]) -> Parts:
+        """What `prepared` gives with the features of all rows, where `seen` need not be of all of them.
 
-    def informed(block: Block, given: Any) -> tuple[list[Array], None]:
-        parameters, inducing, groups = given
-        found, here = [], views(program, parameters, inducing, block.rows, False, jitter)
-        for q, view in zip(groups, here, strict=True):
-            if isinstance(view.features, projections.RowFeatures):
-                found.append(jnp.zeros(()))
-                continue
-            sites = jnp.sinh(q["site"][0]).reshape(view.group.size, -1, count)[..., block.numbers] * block.weight
-            found.append(information(view.features, sites.reshape(view.group.size, -1)))
-        return found, None
+        Only Theorem 2's covariances depend on the rows, by a sum over them.
+        """
+        program, layout = self.program, self.layout
+        if layout.dense or not isinstance(layout.family, Linear):
+            return prepared(layout, state, seen)
+        parameters = program.parameters.constrain(state["parameters"])
+        groups, count = state["posterior"]["groups"], row_count(self.rows)
+        size = block_rows(program, state["inducing"], count) or count
 
-    total, _ = over_blocks(rows, size, informed, given=(parameters, state["inducing"], groups))
-    parts: Parts = []
-    for q, view, each in zip(groups, seen, total, strict=True):
-        family = layout.family_of(view.group)
-        parts.append((family, q if view.group.per_row else {"mean": q["mean"], "root": inverse_root(each)[None]}))
-    return parts
+        def informed(block: Block, given: Any) -> tuple[list[Array], None]:
+            parameters, inducing, groups = given
+            found, here = [], views(program, parameters, inducing, block.rows, False, self.jitter)
+            for q, view in zip(groups, here, strict=True):
+                if isinstance(view.features, projections.RowFeatures):
+                    found.append(jnp.zeros(()))
+                    continue
+                sites = jnp.sinh(q["site"][0]).reshape(view.group.size, -1, count)[..., block.numbers] * block.weight
+                found.append(information(view.features, sites.reshape(view.group.size, -1)))
+            return found, None
+
+        total, _ = over_blocks(self.rows, size, informed, given=(parameters, state["inducing"], groups))
+        parts: Parts = []
+        for q, view, each in zip(groups, seen, total, strict=True):
+            family = layout.family_of(view.group)
+            parts.append((family, q if view.group.per_row else {"mean": q["mean"], "root": inverse_root(each)[None]}))
+        return parts
 
 
 # --- Lower bounds of the entropy of a mixture of Gaussians, from all pairs of its components -------------------------

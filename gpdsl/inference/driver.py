@@ -18,7 +18,7 @@ from jaxtyping import Array
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, described, quoted
 from gpdsl.inference.ascent.lbfgs import ENDINGS, Remembered, looked_at, maximise
-from gpdsl.inference.bound import Layout, elbo
+from gpdsl.inference.bound import Bound, Layout
 from gpdsl.inference.integrated import Profile, Profiled
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.problem import Monitor, Problem, Report, Result
@@ -184,7 +184,8 @@ def whole_bound(
     problem: Problem, state: Mapping[str, Any], rows: Rows, held: list[Functionals], normals: Any, jitter: Any
 ) -> Array:
     """The bound from all rows, block by block where they are many; `normals` are samples of all of them, if any."""
-    return elbo(problem.program, problem.layout, complete(state, held), rows, problem.count, normals, None, jitter)
+    bound = Bound(problem.program, problem.layout, rows, jitter)
+    return bound.value(complete(state, held), problem.count, normals)
 
 
 Told = TypeVar("Told", bound=tuple[float, ...])

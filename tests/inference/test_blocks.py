@@ -14,7 +14,7 @@ import pytest
 import gpdsl
 from gpdsl.inference import blocks
 from gpdsl.inference.ascent.joint import complete, initial_state
-from gpdsl.inference.bound import elbo, views
+from gpdsl.inference.bound import Bound, views
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo, value_and_target
 from gpdsl.inference.natural.sites import Setting, Sites, site_marginals, site_target, step_lengths, whitened_posterior
@@ -61,7 +61,7 @@ def test_blocks_change_nothing(text: str, posterior: str, options: dict, monkeyp
 
     def bound(state: dict) -> jax.Array:
         full = complete(state, problem.inducing)
-        return elbo(problem.program, problem.layout, full, problem.rows, ROWS, None, None, 1e-8)
+        return Bound(problem.program, problem.layout, problem.rows, 1e-8).value(full, ROWS, None)
 
     whole = jit(jax.value_and_grad(bound))(state)
     monkeypatch.setattr(blocks, "LARGE", 0)

@@ -12,7 +12,7 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.errors import GpdslError
-from gpdsl.inference.bound import Layout, elbo
+from gpdsl.inference.bound import Bound, Layout
 from gpdsl.inference.layered.engine import Precise
 from gpdsl.inference.layered.propagation import Drawn, Expected, Layers, divergence
 from gpdsl.inference.posteriors.family import Full, Whitened
@@ -83,7 +83,7 @@ def test_one_layer_has_the_bound_of_sparse_inference(rng: np.random.Generator) -
     raw = jnp.where(jnp.eye(7) > 0, jnp.log(jnp.abs(q.root)), q.root)
     groups = {"groups": [{"mean": q.mean, "root": raw}], "logits": jnp.zeros(1)}
     state = {"parameters": program.parameters.unconstrained(), "posterior": groups, "inducing": points}
-    known = elbo(program, Layout(Full(), False), state, rows, 25, None, None, 1e-8)
+    known = Bound(program, Layout(Full(), False), rows, 1e-8).value(state, 25, None)
     np.testing.assert_allclose(found, known, rtol=1e-9)
 
 

@@ -14,7 +14,7 @@ import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent import adam
 from gpdsl.inference.ascent.joint import _blocks, complete, initial_state, split_parameters
-from gpdsl.inference.bound import elbo
+from gpdsl.inference.bound import Bound
 from gpdsl.inference.natural.minibatch import WARMING
 from gpdsl.inference.plan.options import make_options
 from gpdsl.inference.problem import Problem
@@ -64,7 +64,7 @@ def test_dense_hyperparameters_see_the_cross_entropy_alone(counts: Case, rng, po
     @jit
     def whole(part: dict) -> jax.Array:
         after = complete(block.put(part, state, *rest, 1e-8), problem.inducing)
-        return elbo(problem.program, problem.layout, after, problem.rows, 35, None, None, 1e-8)
+        return Bound(problem.program, problem.layout, problem.rows, 1e-8).value(after, 35, None)
 
     start = block.take(state)
     moved = {name: value + 0.3 for name, value in start.items()}

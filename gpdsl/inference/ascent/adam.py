@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from gpdsl.data import minibatches
 from gpdsl.inference.ascent.joint import finish, initial_state
-from gpdsl.inference.bound import divergence, elbo, marginals, weights
+from gpdsl.inference.bound import Bound, divergence, weights
 from gpdsl.inference.driver import ALL_DONE, STAYED, Search, assessor, better, complete
 from gpdsl.inference.natural.minibatch import WARMING
 from gpdsl.inference.opaque.budget import Spent, assessing, each_step, require
@@ -25,7 +25,7 @@ from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.sampling import sum_and_error
 from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
-from gpdsl.program.rows import Rows
+from gpdsl.program.rows import Rows, row_count
 from gpdsl.symbolic.translate import ExternalUse
 
 CHUNK = 50
@@ -154,18 +154,14 @@ class ScannedSteps:
             batch = rows if whole else take_rows(rows, number)
 
             def bound(state: Any) -> Array:
-                normals = problem.normals(key, _count(batch))
-                return elbo(program, problem.layout, complete(state, held), batch, total, normals, None, jitter)
+                normals = problem.normals(key, row_count(batch))
+                return Bound(program, problem.layout, batch, jitter).value(complete(state, held), total, normals)
 
             state, memory, value = _ascend(self.optimiser, bound, *carry)
             return (state, memory), value
 
         (state, memory), values = jax.lax.scan(step, (state, memory), (index, keys))
         return state, memory, values
-
-
-def _count(rows: Rows) -> int:
-    return next(iter(rows.observed.values())).shape[0]
 
 
 class OpaqueSteps:
@@ -217,17 +213,17 @@ class OpaqueSteps:
     def _proposed(self, state: Any, rows: Rows, held: Any, key: Array) -> tuple[dict[str, Array], Rows, Array]:
         """Parameters, rows and samples of the latents that the opaque functions are called with."""
         problem, full = self.problem, complete(state, held)
-        q, _ = marginals(problem.program, problem.layout, full, rows, problem.jitter)
+        q, _ = Bound(problem.program, problem.layout, rows, problem.jitter).marginals(full)
         drawn = q.at(problem.program, problem.draws(key, q.mean.shape[1]))
         return problem.program.parameters.constrain(full["parameters"]), rows, drawn
 
     def _updated(self, state: Any, memory: Any, rows: Rows, held: Any, key: Array, values: Values) -> Any:
         """A step up, from the opaque functions' values at the samples of this key."""
-        problem, normals = self.problem, self.problem.draws(key, _count(rows))
+        problem, normals = self.problem, self.problem.draws(key, row_count(rows))
 
         def bound(state: Any) -> Array:
-            full, jitter = complete(state, held), problem.jitter
-            return elbo(problem.program, problem.layout, full, rows, problem.count, normals, values, jitter)
+            whole = Bound(problem.program, problem.layout, rows, problem.jitter)
+            return whole.value(complete(state, held), problem.count, normals, values)
 
         return _ascend(self.optimiser, bound, state, memory)
 
@@ -235,8 +231,8 @@ class OpaqueSteps:
         """What `fresh_bound` asks for, from values at the samples of a key."""
         problem, program, full = self.problem, self.problem.program, complete(state, held)
         parameters = program.parameters.constrain(state["parameters"])
-        q, seen = marginals(program, problem.layout, full, rows, problem.jitter)
-        given = problem, parameters, rows, q, weights(full), problem.draws(key, _count(rows)), values
+        q, seen = Bound(program, problem.layout, rows, problem.jitter).marginals(full)
+        given = problem, parameters, rows, q, weights(full), problem.draws(key, row_count(rows)), values
         return by_halves(*given), program.log_prior(parameters) - divergence(problem.layout, full, seen)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from gpdsl.errors import plural
 from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise, maximise_off_saddles
-from gpdsl.inference.bound import carried, divergence, is_free, prepared_for, views, weights
+from gpdsl.inference.bound import Bound, carried, divergence, is_free, views, weights
 from gpdsl.inference.driver import assessor, complete, whole_bound
 from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
@@ -101,7 +101,7 @@ def finish(problem: Problem, state: Any, value: float, error: float) -> Result:
         # one row is enough, where the posterior needs the factors alone and not the rows' features
         some = rows if problem.layout.dense else jax.tree.map(lambda a: a[:1], rows)
         seen = views(problem.program, parameters, full["inducing"], some, problem.layout.dense, problem.jitter)
-        parts = prepared_for(problem.program, problem.layout, full, rows, seen, problem.jitter)
+        parts = Bound(problem.program, problem.layout, rows, problem.jitter).prepared(full, seen)
         return [family.whitened(q, view.features) for (family, q), view in zip(parts, seen, strict=True)], weights(full)
 
     posterior, pi = jit(whiten, brief=True)(state, problem.rows, problem.inducing)
