@@ -51,7 +51,10 @@ def test_values_are_placed_in_what_all_others_say_of_them() -> None:
     assert named(fit, "calibration").number == pytest.approx(p, rel=1e-4)
 
 
-@pytest.mark.parametrize(("count", "two_modes", "rows"), [(30.0, True, 1), (0.0, False, 1), (30.0, True, 3)])
+@pytest.mark.parametrize(
+    ("count", "two_modes", "rows"),
+    [pytest.param(30.0, True, 1, marks=pytest.mark.slow), (0.0, False, 1), (30.0, True, 3)],
+)
 def test_the_gap_of_the_bound_is_that_of_quadrature(count: float, two_modes: bool, rows: int) -> None:
     """Of rows whose square a count tells, which one point determines: with two modes the gap is ln 2 and what each
     mode lacks."""
