@@ -109,7 +109,7 @@ def column_of(name: str, values: object, source: str) -> np.ndarray:
         array = array.astype(object)
     elif array.dtype.kind == "M":
         if isinstance(values, np.ma.MaskedArray):
-            array = values.filled(np.datetime64("NaT"))
+            array = values.filled(np.array("NaT", array.dtype))
         return as_datetimes(array)
     else:
         raise _not_a_column(name, f"its type is {array.dtype}", source)
