@@ -222,10 +222,10 @@ def _from_data(problem: Problem) -> Parameters:
 
 
 def _shorter(problem: Problem, begin: Parameters, share: float = SHORTER) -> Parameters:
-    """The same with shorter length-scales."""
-    bijectors = problem.program.parameters.bijectors
+    """The same with shorter length-scales; cycles are no longer for being short."""
+    bijectors, data = problem.program.parameters.bijectors, problem.program.parameters.data
     found = dict(begin)
-    for name in problem.program.parameters.data.lengths:
+    for name in (each for each in data.lengths if each not in data.steps):
         number: Any = np.asarray(begin[name], float)
         value = np.asarray(bijectors[name].forward(number)) * share
         if bijectors[name].contains(value):

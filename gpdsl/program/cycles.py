@@ -37,6 +37,9 @@ RATIOS, TRENDS, HALF_WAVES = (0.2, 1.0, 5.0), (0.0, 30.0), 5
 OTHERS, LOWER = 8, 12.0
 """The most other frequencies that are told, and nats that each may be worth less than the best."""
 
+FASTEST = 0.501
+"""Cycles in the smallest step up to which rows at even distances tell them from slower ones."""
+
 WIDE = 0.5
 """Width of a component of a spectral mixture, in cycles in the span."""
 
@@ -86,17 +89,31 @@ def radians(
     `starts` are their values. Steps that are longer lead past maxima of the evidence.
     """
     found: dict[str, float] = {}
-    for latent in declarations.latents.values():
-        for call, at in _calls(latent.kernel, _whole(latent)):
-            x = _of_column(declarations, values, at)
-            mixture = call.name == "SpectralMixture"
-            name = _parameter(call, "means" if mixture else "period")
-            if not len(x) or name not in starts or declarations.params[name].constraint != "positive":
-                continue
-            span, value = np.ptp(x), np.asarray(starts[name])
-            number = float(np.max(span * value if mixture else span / value, initial=1.0))
+    for name, x, power in _named(declarations, values):
+        if len(x) and name in starts and declarations.params[name].constraint == "positive":
+            number = float(np.max(np.ptp(x) * np.asarray(starts[name]) ** power, initial=1.0))
             found[name] = min(1.0 / (2 * np.pi * number), found.get(name, 1.0))
     return found
+
+
+def too_fast(
+    declarations: m.Declarations, values: Mapping[str, np.ndarray], name: str, value: Float[np.ndarray, "..."]
+) -> bool:
+    """Whether a period or frequency has more than a cycle in two of the smallest steps of its column: rows at even
+    distances do not tell it from a slower one."""
+    some = [(x, power) for each, x, power in _named(declarations, values) if each == name and len(np.unique(x)) > 1]
+    return any(np.max(value**power) * np.min(np.diff(np.unique(x))) > FASTEST for x, power in some)
+
+
+def _named(
+    declarations: m.Declarations, values: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, Float[np.ndarray, " N"], int]]:
+    """Every period and frequency, the column that it is along, and -1 of a period."""
+    for latent in declarations.latents.values():
+        for call, at in _calls(latent.kernel, _whole(latent)):
+            mixture = call.name == "SpectralMixture"
+            name = _parameter(call, "means" if mixture else "period")
+            yield name, _of_column(declarations, values, at), 1 if mixture else -1
 
 
 Column = tuple[str, int]
@@ -173,7 +190,7 @@ def _searched(x: Float[np.ndarray, " N"], y: Float[np.ndarray, "N columns"], mos
     Harmonics of less than two of the smallest steps count for nothing: at even distances they are slower ones, as two
     cycles in 7/3 of a day look like one in a week.
     """
-    span, middle, fastest = np.ptp(x), (x.max() + x.min()) / 2, 0.501 / np.min(np.diff(np.unique(x)))
+    span, middle, fastest = np.ptp(x), (x.max() + x.min()) / 2, FASTEST / np.min(np.diff(np.unique(x)))
     grid = np.arange(FINER, FINER * most + 1) / (FINER * span)
     slow = np.arange(1, HALF_WAVES + 1)
     trend = np.cos(np.pi * slow * (x - x.min())[:, None] / span) * np.exp(-((np.pi * slow / 8) ** 2))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.program.cycles import RATIOS, TRENDS, _evidence, _waves, cycles, radians
+from gpdsl.program.cycles import RATIOS, TRENDS, _evidence, _waves, cycles, radians, too_fast
 from gpdsl.program.program import make_program
 
 SEASONS = """
@@ -163,3 +163,26 @@ def test_frequencies_of_standardised_columns_have_their_units() -> None:
     factors = unit_factors(translator, {"x": np.array(5.0), "y": np.array(3.0)})
     np.testing.assert_allclose(factors["w"], [9.0, 9.0])
     np.testing.assert_allclose([factors["mu"], factors["sd"]], np.full((2, 2), 0.2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("period", [17.7, 4.0])
+def test_of_cycles_that_rows_at_even_distances_do_not_tell_apart_the_slow_one_is_found(period: float) -> None:
+    """A search that began at shorter length-scales shortened the period with them, and ended at 0.5."""
+    text = SEASONS.split("param p")[0].replace("input z : real\n", "") + (
+        "param p : positive\nparam s2 : positive\nparam ell : positive\nparam s : positive\n"
+        "latent f(x) ~ GP(0, s2 * Cosine(p) * Matern32(ell))\ny ~ Normal(f, s)\n"
+    )
+    x = np.arange(100.0)
+    wave = (1 + 0.3 * np.sin(x / 37)) * np.sin(2 * np.pi * x / period)
+    y = wave + 0.3 * np.random.default_rng(0).standard_normal(100)
+    fit = gpdsl.compile(text).fit({"x": x, "y": y}, diagnose="no")
+    assert float(fit.parameters["p"]) == pytest.approx(period, rel=0.02)
+
+
+def test_cycles_are_too_fast_where_two_of_the_smallest_steps_have_more_than_one() -> None:
+    seasons, mixture = (gpdsl.compile(text).declarations for text in (SEASONS, MIXTURE))
+    values = {"x": np.arange(0.0, 20.0, 0.5), "z": np.zeros(40)}
+    assert [too_fast(seasons, values, "p", np.array(p)) for p in (0.9, 1.0, 7.0)] == [True, False, False]
+    assert [too_fast(mixture, values, "mu", np.array(mu)) for mu in ([0.1, 1.1], [0.1, 0.9])] == [True, False]
+    assert not too_fast(seasons, {**values, "x": np.ones(40)}, "q", np.array(1e-9)), "rows at one place have no step"
