@@ -109,7 +109,7 @@ def column_of(name: str, values: object, source: str) -> np.ndarray:
         array = array.astype(object)
     elif array.dtype.kind == "M":
         if isinstance(values, np.ma.MaskedArray):
-            array = values.filled(np.array("NaT", array.dtype))
+            array = np.where(np.ma.getmaskarray(values), np.array("NaT", array.dtype), array)
         return as_datetimes(array)
     else:
         raise _not_a_column(name, f"its type is {array.dtype}", source)

@@ -157,9 +157,9 @@ class Quantity:
         return self.values(*sample_latents(self.beliefs, self.beliefs.samples, need_externals=self.opaque))
 
     def values(
-        self, latents: Float[Array, "S K rows latents"], externals: Mapping[str, Array]
+        self, latents: Float[Array, "S K places latents"], externals: Mapping[str, Array]
     ) -> Float[Array, "S K rows *keys"]:
-        """Values at these latents and values of opaque functions."""
+        """Values at these latents, of the rows or of the places of fields, and values of opaque functions."""
         beliefs = self.beliefs
         scope = beliefs.scope(latents, externals)
         values = jnp.asarray(beliefs.program.evaluator(self.expression, scope, self.keys, self.given))
