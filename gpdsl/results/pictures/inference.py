@@ -16,21 +16,9 @@ from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.language.model import interval
 from gpdsl.program.cache import precision
 from gpdsl.results.fit import Fit
+from gpdsl.results.pictures import style
 from gpdsl.results.pictures.maps import axis_of
 from gpdsl.results.pictures.rows import Column, Seen
-from gpdsl.results.pictures.style import (
-    abreast,
-    canvas,
-    element,
-    elements,
-    ink,
-    legend,
-    plain,
-    scatter,
-    thinned,
-    title_of,
-    wrapped,
-)
 from gpdsl.results.summary import estimate, evidence_word, in_data_units
 
 if TYPE_CHECKING:
@@ -57,7 +45,7 @@ def bound(fit: Fit) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     step, value, seconds = fit.history.T
-    figure, panels = canvas(1, 2, 4.2, 3.0, title_of(fit))
+    figure, panels = style.canvas(1, 2, 4.2, 3.0, style.title_of(fit))
     for panel, along, label in zip(panels[0], (step, seconds), ("step", "seconds"), strict=True):
         panel.plot(along, value, lw=1.2)
         panel.set(xlabel=label, ylabel=f"{evidence_word(fit)} (nats)")
@@ -83,28 +71,28 @@ def inducing(fit: Fit, seen: Seen | None) -> Figure:
     assert seen is not None
     found = _points(fit, fit.inducing[place], names, seen)
     if len(found) == 2:
-        figure, panels = canvas(1, 1, 5.0, 4.2, title_of(fit))
-        panel, rows = panels[0, 0], thinned(seen.rows)
+        figure, panels = style.canvas(1, 1, 5.0, 4.2, style.title_of(fit))
+        panel, rows = panels[0, 0], style.thinned(seen.rows)
         data, points = zip(
             *((seen.drawn(c, c.values[rows]), seen.drawn(c, points)) for c, points in found), strict=True
         )
         if seen.data is not None:
-            scatter(panel, *data, color=ink(0.3), label="data")
+            style.scatter(panel, *data, color=style.ink(0.3), label="data")
         panel.plot(*points, "x", color="C3", ms=5, label="inducing points")
         for axis, (column, _) in zip((panel.xaxis, panel.yaxis), found, strict=True):
             axis_of(axis, column)
-        legend(panel)
+        style.legend(panel)
         return figure
-    figure, axes = wrapped(min(len(found), COLUMNS), 3.4 if len(found) > 1 else 7.0, 2.4, title_of(fit))
+    figure, axes = style.wrapped(min(len(found), COLUMNS), 3.4 if len(found) > 1 else 7.0, 2.4, style.title_of(fit))
     for panel, (column, points) in zip(axes, found, strict=False):
         if seen.data is not None:
             edges = replace(column, values=np.concatenate([points, column.values])).grid(41)
             high, _ = np.histogram(column.values, edges)
-            panel.stairs(high, seen.drawn(column, edges), fill=True, color=ink(0.2), label="data")
+            panel.stairs(high, seen.drawn(column, edges), fill=True, color=style.ink(0.2), label="data")
         panel.plot(seen.drawn(column, points), np.zeros(len(points)), "|", color="C3", ms=12, label="inducing points")
         axis_of(panel.xaxis, column)
         panel.set_yticks([])
-    legend(axes[abreast(axes[0]) - 1])
+    style.legend(axes[style.abreast(axes[0]) - 1])
     return figure
 
 
@@ -115,13 +103,13 @@ def embedding(fit: Fit, data: Any, name: str) -> Figure:
     """
     found = fit.row_variables(data)[name]
     places = list(np.ndindex(found.mean.shape[1:]))
-    spread = [float(np.std(element(found.mean, place))) for place in places]
-    shown = thinned(len(found.mean))
-    figure, panels = canvas(1, 1, 5.0, 4.2, title_of(fit))
-    panel, looks = panels[0, 0], {"fmt": "o", "ms": 3, "elinewidth": 0.5, "ecolor": ink(0.3)}
+    spread = [float(np.std(style.element(found.mean, place))) for place in places]
+    shown = style.thinned(len(found.mean))
+    figure, panels = style.canvas(1, 1, 5.0, 4.2, style.title_of(fit))
+    panel, looks = panels[0, 0], {"fmt": "o", "ms": 3, "elinewidth": 0.5, "ecolor": style.ink(0.3)}
     chosen = sorted(np.argsort(spread)[::-1][:2])
-    means, bars = ([element(each, places[i])[shown] for i in chosen] for each in (found.mean, NORMAL * found.sd))
-    labels = [plain(f"{name}{[number + 1 for number in places[i]] or ''}") for i in chosen]
+    means, bars = ([style.element(each, places[i])[shown] for i in chosen] for each in (found.mean, NORMAL * found.sd))
+    labels = [style.plain(f"{name}{[number + 1 for number in places[i]] or ''}") for i in chosen]
     if len(chosen) == 1:
         panel.errorbar(shown + 1, means[0], bars[0], **looks)
         panel.set(xlabel="row", ylabel=labels[0])
@@ -143,7 +131,7 @@ def _points(fit: Fit, inducing: Functionals, names: list[str], seen: Seen) -> li
         for place in np.ndindex(*shape):
             column = next((c for c in seen.columns if (c.name, c.place) == (name, place)), None)
             if column is not None:
-                found.append((column, element(own, place)))
+                found.append((column, style.element(own, place)))
     return found
 
 
@@ -160,7 +148,7 @@ def parameters(fit: Fit) -> Figure:
     positive = [name for name in names if declared[name].positive]
     parts = [each for each in (positive, [name for name in names if name not in positive]) if each]
     rows = [list(_values(fit, part))[:SHOWN] for part in parts]
-    figure, panels = canvas(1, len(parts), 4.4, 1.0 + 0.24 * max(map(len, rows)), title_of(fit))
+    figure, panels = style.canvas(1, len(parts), 4.4, 1.0 + 0.24 * max(map(len, rows)), style.title_of(fit))
     said = "90% of the posterior" if fit.settings is not None else "90% by its standard error"
     for panel, part, shown in zip(panels[0], parts, rows, strict=True):
         heights = -np.arange(len(shown))
@@ -168,18 +156,18 @@ def parameters(fit: Fit) -> Figure:
             _logarithmic(panel, np.concatenate([each.ends for each in shown]))
         for height, each in zip(heights, shown, strict=True):
             if each.prior is not None:
-                panel.plot(each.prior, [height] * 2, color=ink(0.15), lw=6, solid_capstyle="butt", zorder=1)
+                panel.plot(each.prior, [height] * 2, color=style.ink(0.15), lw=6, solid_capstyle="butt", zorder=1)
             if each.interval is not None:
                 panel.plot(each.interval, [height] * 2, color="C0", lw=1.5, zorder=2)
         panel.plot([each.value for each in shown], heights, "o", color="C0", ms=5, label="learnt", zorder=3)
         if any(each.interval is not None for each in shown):
             panel.plot([], [], color="C0", lw=1.5, label=said)
         if any(each.prior is not None for each in shown):
-            panel.plot([], [], color=ink(0.15), lw=6, label="90% of the prior")
+            panel.plot([], [], color=style.ink(0.15), lw=6, label="90% of the prior")
         panel.set_yticks(heights, [each.label for each in shown])
         panel.set_ylim(heights[-1] - 0.6, 0.6)
-        panel.grid(axis="x", color=ink(0.08))
-    legend(max(panels[0], key=lambda each: len(each.get_legend_handles_labels()[0])), **ABOVE)
+        panel.grid(axis="x", color=style.ink(0.08))
+    style.legend(max(panels[0], key=lambda each: len(each.get_legend_handles_labels()[0])), **ABOVE)
     return figure
 
 
@@ -219,7 +207,7 @@ def _values(fit: Fit, names: list[str]) -> Iterator[_Shown]:
     for name in names:
         values = np.asarray(estimate(fit, name), float)
         factors = np.broadcast_to(in_data_units(fit, name), values.shape)
-        for place, label in elements(fit, name, values.shape, SHOWN):
+        for place, label in style.elements(fit, name, values.shape, SHOWN):
             factor, unit = float(factors[place]), ""
             if not np.isfinite(factor):
                 factor, unit = 1.0, " (standardised)" if fit.standardised.sds else ""

@@ -12,27 +12,8 @@ import numpy as np
 from gpdsl.language.model import Declarations
 from gpdsl.results.fit import Fit
 from gpdsl.results.levels import levels_of
+from gpdsl.results.pictures import style
 from gpdsl.results.pictures.rows import Column, Quantity, Seen, apart, mean_or_median, quantity
-from gpdsl.results.pictures.style import (
-    RASTER,
-    abreast,
-    canvas,
-    colours,
-    element,
-    elements,
-    inches,
-    ink,
-    legend,
-    plain,
-    scatter,
-    share,
-    table,
-    thinned,
-    title_of,
-    unit_of,
-    unshown,
-    wrapped,
-)
 from gpdsl.results.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -56,7 +37,7 @@ def curves(seen: Seen, names: Sequence[str]) -> Figure:
     (column,) = seen.columns
     rows, along, alike = _rows(seen, column, np.arange(seen.rows), seen.reach(FINEST, names))
     prediction = seen.predict(rows)
-    figure, panels = canvas(len(names), 1, 8.0, 2.6, title_of(seen.fit))
+    figure, panels = style.canvas(len(names), 1, 8.0, 2.6, style.title_of(seen.fit))
     for panel, name in zip(panels[:, 0], names, strict=True):
         joined = alike or not seen.reads_others(name)
         one(panel, seen, quantity(seen, prediction, name), column, along, joined=joined)
@@ -76,19 +57,19 @@ def groups(seen: Seen, names: Sequence[str]) -> Figure:
     most = seen.reach(FINEST, names, len(levels))
     made = [_rows(seen, along, mine, most) for mine in members]
     for (rows, _, _), level in zip(made, levels, strict=True):
-        element(rows[group.name], group.place)[...] = level
+        style.element(rows[group.name], group.place)[...] = level
     prediction = seen.predict({name: np.concatenate([rows[name] for rows, _, _ in made]) for name in seen.inputs})
     ends = np.cumsum([0, *(len(at) for _, at, _ in made)])
-    figure, panels = table(len(names), len(levels), f"{title_of(seen.fit)}{said}")
+    figure, panels = style.table(len(names), len(levels), f"{style.title_of(seen.fit)}{said}")
     for name, line in zip(names, panels, strict=True):
         whole, free = quantity(seen, prediction, name), not seen.reads_others(name)
         for number, panel in enumerate(line):
             (_, at, alike), part = made[number], whole.at(slice(ends[number], ends[number + 1]))
             one(panel, seen, part, along, at, joined=alike or free)
             observed(panel, seen, name, along, members[number])
-            finish(panel, seen, name, along, legends=number == abreast(panel) - 1)
+            finish(panel, seen, name, along, legends=number == style.abreast(panel) - 1)
             panel.set_title(f"{group.label} = {group.word(levels[number])}", fontsize=9)
-    share(panels)
+    style.share(panels)
     return figure
 
 
@@ -102,7 +83,7 @@ def _rows(seen: Seen, column: Column, among: np.ndarray, most: int) -> tuple[dic
     if not any(np.ptp(each.values[among]) for each in seen.others):
         along = column.grid(grid, uneven=len(column.distinct) > FINEST)
         return seen.moved(seen.typical(among), [column], along[:, None]), along, True
-    chosen = among[thinned(len(among), grid)]
+    chosen = among[style.thinned(len(among), grid)]
     chosen = chosen[np.argsort(column.values[chosen], kind="stable")]
     return {name: np.array(values[chosen]) for name, values in seen.inputs.items()}, column.values[chosen], False
 
@@ -116,16 +97,16 @@ def one(panel: Axes, seen: Seen, shown: Quantity, column: Column, along: np.ndar
     line: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 4.0 if joined else 2.5} if apart else {}
     at = seen.drawn(column, along)
     if shown.levels:
-        for number, colour in enumerate(colours(len(shown.levels), ordered=shown.ordered)):
-            panel.plot(at, shown.centre[:, number], color=colour, label=plain(str(shown.levels[number])), **line)
+        for number, colour in enumerate(style.colours(len(shown.levels), ordered=shown.ordered)):
+            panel.plot(at, shown.centre[:, number], color=colour, label=style.plain(str(shown.levels[number])), **line)
         panel.set_ylim(-0.1, 1.05)
         return
-    parts = elements(seen.fit, shown.name, shown.centre.shape[1:], CURVES)
-    for number, ((place, label), colour) in enumerate(zip(parts, colours(len(parts)), strict=True)):
+    parts = style.elements(seen.fit, shown.name, shown.centre.shape[1:], CURVES)
+    for number, ((place, label), colour) in enumerate(zip(parts, style.colours(len(parts)), strict=True)):
         said = label if shown.kind == "binary" else f"{label}: mean" if place else "mean"
-        panel.plot(at, element(shown.centre, place), color=colour, label=said, **line)
+        panel.plot(at, style.element(shown.centre, place), color=colour, label=said, **line)
         if shown.band is not None:
-            low, high = (element(each, place) for each in shown.band)
+            low, high = (style.element(each, place) for each in shown.band)
             named = "" if number else shown.within
             if apart:
                 panel.vlines(at, low, high, color=colour, label=named, lw=1.5 if joined else 0.8)
@@ -140,20 +121,20 @@ def observed(panel: Axes, seen: Seen, name: str, column: Column, rows: np.ndarra
     values = seen.observed(name)
     if values is None:
         return
-    rows = rows[thinned(len(rows))]
+    rows = rows[style.thinned(len(rows))]
     output = seen.fit.program.declarations.outputs[name]
     aside = ASIDE if column.kind == "label" else 0.0  # the bar of a prediction would hide them
     at = seen.drawn(column, column.values[rows] + aside)
     flat = values[rows].reshape(len(rows), -1)
     if output.label is not None:
         count = seen.fit.program.translator.size(output.label)
-        for number, colour in enumerate(colours(count, ordered=output.kind == "ordinal")):
+        for number, colour in enumerate(style.colours(count, ordered=output.kind == "ordinal")):
             chosen = flat[:, 0] == number
             panel.plot(at[chosen], np.full(chosen.sum(), -0.05), "|", color=colour, ms=7, rasterized=len(rows) > 1000)
         return
     shown = min(flat.shape[1], CURVES)
-    for number, colour in enumerate(colours(shown) if shown > 1 else [ink(0.7)]):
-        scatter(panel, at, flat[:, number], color=colour, zorder=1, label="observed" if number == 0 else None)
+    for number, colour in enumerate(style.colours(shown) if shown > 1 else [style.ink(0.7)]):
+        style.scatter(panel, at, flat[:, number], color=colour, zorder=1, label="observed" if number == 0 else None)
 
 
 def axis_of(axis: Axis, column: Column) -> None:
@@ -163,9 +144,9 @@ def axis_of(axis: Axis, column: Column) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_label_text(column.label)
-    few = isinstance(axis, XAxis) and inches(axis.axes) < NARROW
+    few = isinstance(axis, XAxis) and style.inches(axis.axes) < NARROW
     if column.kind == "label":
-        shown = column.distinct[:: -(-len(column.distinct) // int(WORDS * inches(axis.axes)))]
+        shown = column.distinct[:: -(-len(column.distinct) // int(WORDS * style.inches(axis.axes)))]
         turned: dict[str, Any] = (
             {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if isinstance(axis, XAxis) else {}
         )
@@ -185,15 +166,15 @@ def finish(panel: Axes, seen: Seen, name: str, column: Column, *, legends: bool 
     program = seen.fit.program
     output = program.declarations.outputs.get(name)
     axis_of(panel.xaxis, column)
-    said, left = f"{name}{unit_of(seen.fit, name)}", 0
+    said, left = f"{name}{style.unit_of(seen.fit, name)}", 0
     if output is not None and (output.label is not None or output.kind == "binary"):
         said = f"probability of {name}" + (f" = {levels_of(program, name)[1]}" if output.label is None else "")
-    panel.set_ylabel(plain(said))
+    panel.set_ylabel(style.plain(said))
     panel.margins(x=0.05 if column.kind == "label" else 0.01)
     if legends:
         if output is None or output.label is None:
-            left = unshown(program.translator.shape(program.declarations.axes_of(name)), CURVES)
-        legend(panel, left)
+            left = style.unshown(program.translator.shape(program.declarations.axes_of(name)), CURVES)
+        style.legend(panel, left)
 
 
 # Quantities over two inputs: mean and standard deviation as colours, regions of the most probable class.
@@ -227,7 +208,7 @@ def maps(seen: Seen, names: Sequence[str]) -> Figure:
     held = f" ({', '.join(each.label for each in seen.others)} at the median)" if seen.others else ""
     part = "" if count == len(panels) else f" ({len(panels)} of {count} panels; ask for others by names=...)"
     placed, beside = _placed(panels)
-    figure, axes = canvas(len(placed) // beside, beside, 4.0, 3.3, f"{title_of(seen.fit)}{held}{part}")
+    figure, axes = style.canvas(len(placed) // beside, beside, 4.0, 3.3, f"{style.title_of(seen.fit)}{held}{part}")
     for panel, axis in zip(placed, axes.flat, strict=True):
         if panel is None:
             axis.remove()
@@ -272,28 +253,30 @@ def _panels(seen: Seen, prediction: Prediction, name: str, shape: tuple[int, int
         warnings.simplefilter("ignore")
         spread = None if binary else np.sqrt(prediction.variance(name))
     found = []
-    for place, label in elements(seen.fit, name, centre.shape[1:], centre.size):
-        points = None if values is None else element(values, place)
-        what = f"{label}{unit_of(seen.fit, name)}"
+    for place, label in style.elements(seen.fit, name, centre.shape[1:], centre.size):
+        points = None if values is None else style.element(values, place)
+        what = f"{label}{style.unit_of(seen.fit, name)}"
         if binary:
-            what = f"probability of {label} = {plain(str(prediction.levels(name)[1]))}"
-        found.append(_Panel(what, element(centre, place).reshape(shape), points, chance=binary))
+            what = f"probability of {label} = {style.plain(str(prediction.levels(name)[1]))}"
+        found.append(_Panel(what, style.element(centre, place).reshape(shape), points, chance=binary))
         if spread is not None and np.all(np.isfinite(spread)):
-            found.append(_Panel(f"{label}: standard deviation", element(spread, place).reshape(shape), spread=True))
+            found.append(
+                _Panel(f"{label}: standard deviation", style.element(spread, place).reshape(shape), spread=True)
+            )
     return found
 
 
 def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndarray, up: np.ndarray) -> None:
     from matplotlib.colors import Normalize
 
-    rows = thinned(seen.rows, 2 * RASTER if panel.points is None else RINGS)
+    rows = style.thinned(seen.rows, 2 * style.RASTER if panel.points is None else RINGS)
     first, second = (seen.drawn(column, column.values[rows]) for column in seen.columns)
     horizontal, vertical = map(seen.drawn, seen.columns, (across, up))
     axis.set_title(panel.label, fontsize=10)
     for ends, along, column in ((horizontal, axis.xaxis, seen.columns[0]), (vertical, axis.yaxis, seen.columns[1])):
         along.update_units(ends)  # dates are drawn as such
         axis_of(along, column)
-    looks: dict[str, Any] = {"s": 22 if len(rows) <= 300 else 8, "lw": 0.6, "rasterized": len(rows) > RASTER}
+    looks: dict[str, Any] = {"s": 22 if len(rows) <= 300 else 8, "lw": 0.6, "rasterized": len(rows) > style.RASTER}
     if panel.values.ndim == 3:
         _regions(axis, seen, panel, horizontal, vertical, (first, second, rows), looks)
         return
@@ -311,7 +294,7 @@ def _draw(figure: Figure, axis: Axes, seen: Seen, panel: _Panel, across: np.ndar
         known = np.isfinite(values)
         axis.scatter(first[known], second[known], c=values[known], cmap=table, norm=norm, edgecolors="w", **looks)
     else:
-        axis.plot(first, second, ".", ms=2, color="w", alpha=0.6, mew=0, rasterized=len(rows) > RASTER)
+        axis.plot(first, second, ".", ms=2, color="w", alpha=0.6, mew=0, rasterized=len(rows) > style.RASTER)
 
 
 def _ends(values: np.ndarray) -> tuple[float, float]:
@@ -330,7 +313,7 @@ def _regions(
 
     output = seen.fit.program.declarations.outputs[panel.label]
     count = panel.values.shape[-1]
-    table = np.array([to_rgb(each) for each in colours(count, ordered=output.kind == "ordinal")])
+    table = np.array([to_rgb(each) for each in style.colours(count, ordered=output.kind == "ordinal")])
     sure = np.clip((panel.values.max(axis=-1, keepdims=True) - 1 / count) / (1 - 1 / count), 0, 1)
     shown = 1 - (0.15 + 0.55 * sure) * (1 - table[np.argmax(panel.values, axis=-1)])
     axis.pcolormesh(horizontal, vertical, shown, shading="nearest", rasterized=True)
@@ -338,8 +321,10 @@ def _regions(
     first, second, rows = points
     for number, level in enumerate(levels_of(seen.fit.program, panel.label)):
         mine = np.zeros(len(rows), bool) if panel.points is None else panel.points[rows] == number
-        axis.scatter(first[mine], second[mine], color=table[number], edgecolors="w", label=plain(str(level)), **looks)
-    legend(axis)
+        axis.scatter(
+            first[mine], second[mine], color=table[number], edgecolors="w", label=style.plain(str(level)), **looks
+        )
+    style.legend(axis)
 
 
 # Fields: latents over points of their own, against one coordinate, over two, or point by point.
@@ -354,19 +339,19 @@ def fields(fit: Fit, names: Sequence[str]) -> Figure:
     coordinates = {name: _coordinates(declared, name) for name in names}
     plane = {name: points.shape[1] == 2 for name, points in coordinates.items()}
     panels = [(name, what) for name in names for what in (("mean", "standard deviation") if plane[name] else ("",))]
-    figure, axes = wrapped(len(panels), 4.0 if any(plane.values()) else 7.0, 3.2, title_of(fit), most=2)
+    figure, axes = style.wrapped(len(panels), 4.0 if any(plane.values()) else 7.0, 3.2, style.title_of(fit), most=2)
     for axis, (name, what) in zip(axes, panels, strict=True):
         points = coordinates[name]
         if not plane[name]:
             found = quantity(seen, prediction, name)
             _line(axis, points, found.centre, found.band)
-            axis.set_ylabel(plain(name))
+            axis.set_ylabel(style.plain(name))
             axis.set_xlabel(declared.latents[name].arguments[0] if points.shape[1] == 1 else "number of the point")
             continue
         values = prediction.mean(name) if what == "mean" else np.sqrt(prediction.variance(name))
         drawn = _map(axis, points, values.reshape(-1, len(points))[0], "viridis" if what == "mean" else "cividis")
         figure.colorbar(drawn, ax=axis, pad=0.02)
-        axis.set_title(plain(f"{name}: {what}"), fontsize=10)
+        axis.set_title(style.plain(f"{name}: {what}"), fontsize=10)
         axis.set_aspect("equal", adjustable="datalim")
     return figure
 
