@@ -156,10 +156,10 @@ class Interpreter(ABC):
         d, name = self.declarations, read.name
         if name in d.indices:  # an argument of a latent
             return float(env[name])
-        if name not in d.latents and any(isinstance(each, m.At) for each in read.subscripts):
+        own = read.subscripts[: len(d.latents[name].elements)] if name in d.latents else read.subscripts
+        if any(isinstance(each, m.At) for each in own):
             return self._gathered(read, env)
         if name in d.latents:
-            own = read.subscripts[: len(d.latents[name].elements)]
             return _element(self.latent(name, self.located(read, env)), tuple(_position(each, env) for each in own))
         element = tuple(_position(each, env) for each in read.subscripts)
         if name in d.lets or name in d.outputs:
@@ -174,12 +174,20 @@ class Interpreter(ABC):
         return replace(found, at=latent.at_levels(found.at, chosen))
 
     def _gathered(self, read: m.Read, env: Environment) -> Value:
-        """A constant or parameter at each row's levels."""
-        chosen = [
-            self.quantity(each.input).astype(int) - 1 if isinstance(each, m.At) else _position(each, env) - 1
-            for each in read.subscripts
-        ]
-        return self.quantity(read.name)[tuple(chosen)]
+        """What is read at each row's levels: of what is no array of numbers, the row's among those of each level."""
+        d, at = self.declarations, [isinstance(each, m.At) for each in read.subscripts]
+        rows = [self.quantity(each.input).astype(int) - 1 for each in read.subscripts if isinstance(each, m.At)]
+        if read.name in d.params or read.name in d.consts:
+            levels = iter(rows)
+            return self.quantity(read.name)[
+                tuple(next(levels) if k else _position(s, env) - 1 for k, s in zip(at, read.subscripts, strict=True))
+            ]
+        place = at.index(True)
+        found = np.zeros(rows[0].shape)
+        for level in np.unique(rows[0]).tolist():
+            subscripts = (*read.subscripts[:place], m.Fixed(level + 1), *read.subscripts[place + 1 :])
+            found = np.where(rows[0] == level, self._read(replace(read, subscripts=subscripts), env), found)
+        return found
 
     def defined(self, key: Key) -> Value:
         """A `let` or an output, which other quantities define: computed when first read, however deep the recursion."""

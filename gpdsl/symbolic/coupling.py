@@ -45,16 +45,25 @@ def coupled_observations(
 
 
 def quadratic(translator: Translator, densities: Sequence[sp.Expr]) -> bool:
-    """Whether every log density is a polynomial of degree two at most in the latents together."""
-    for density in densities:
-        latents = latents_in(translator, density)
-        if has_external(translator, density):
+    """Whether every log density is a polynomial of degree two at most in the latents together, where data decide."""
+    for each in densities:
+        latents = latents_in(translator, each)
+        if has_external(translator, each):
             return False
+        density = _added(each, latents) if each.has(choose) else each
         if degree_bound(density, latents) <= 2:
             continue
         if not density.is_polynomial(*latents) or sp.Poly(density, *latents).total_degree() > 2:
             return False
     return True
+
+
+def _added(density: sp.Expr, latents: Collection[sp.Symbol]) -> sp.Expr:
+    """Of the same degree, with sums of both branches for what latents have no part in choosing."""
+    return density.replace(
+        lambda e: isinstance(e, choose) and e.args[0].free_symbols.isdisjoint(latents),
+        lambda e: e.args[0] * e.args[1] + (1 - e.args[0]) * e.args[2],
+    )
 
 
 # Which latents may change their signs together without a change of any density: a posterior has as many modes then.

@@ -277,3 +277,46 @@ def test_a_let_of_levels_is_fitted_and_predicted() -> None:
         fit = gpdsl.compile(OF_LEVELS + body).fit(data, diagnose="no")
         found.append((fit.elbo, *fit.predict(data).mean("y")))
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+BUILT = """
+index k in {"low", "mid", "high"}
+input x : real
+input level : label[k]
+output y : real
+param rho[k] : real = [1, 0.8, -1.5] fixed
+param ell[k] : positive = [1, 0.5, 2] fixed
+param s[k] : positive = [0.1, 0.2, 0.3] fixed
+latent d[k](x) ~ GP(k, RBF(ell[k]))
+let h[1] = d[1]
+let h[k > 1] = rho[k] * h[k - 1] + d[k]
+let gap = d[3] - d[level]
+y ~ Normal(h[level], s[level])
+"""
+
+
+def test_levels_that_the_model_knows_build_on_each_other() -> None:
+    """The autoregressive model of Kennedy and O'Hagan (2000) against dense algebra."""
+    names, model = np.array(["low", "mid", "high"]), gpdsl.compile(BUILT)
+    k, y = np.arange(ROWS) % 3, np.sin(X)
+    loadings = np.array([[1, 0, 0], [0.8, 1, 0], [-1.2, -1.5, 1]])
+    covariances = [np.exp(-0.5 * ((X[:, None] - X) / ell) ** 2) for ell in (1, 0.5, 2)]
+    total = sum(np.outer(w[k], w[k]) * c for w, c in zip(loadings.T, covariances, strict=True))
+    mean = loadings @ [1, 2, 3]
+    noisy = total + np.diag(np.array([0.1, 0.2, 0.3])[k] ** 2)
+    solved = np.linalg.solve(noisy, y - mean[k])
+    evidence = -0.5 * (y - mean[k]) @ solved - 0.5 * np.linalg.slogdet(2 * np.pi * noisy)[1]
+
+    fit = model.fit({"x": X, "level": names[k], "y": y}, diagnose="no")
+    assert "exact" in fit.summary()
+    assert fit.elbo == pytest.approx(evidence, abs=1e-4)
+    cross = np.stack([covariances[j] * loadings[k, j] for j in range(3)])  # of d[j] with the rows
+    d = np.array([1, 2, 3]) + (cross @ solved).T
+    prediction = fit.predict({"x": X, "level": names[k]})
+    np.testing.assert_allclose(prediction.mean("h"), d @ loadings.T, atol=1e-5)
+
+    drawn = model.sample_prior({"x": X, "level": names[k]}, seed=1)
+    d = drawn.latents["d"]
+    np.testing.assert_allclose(drawn.lets["h"], d @ loadings.T)
+    np.testing.assert_allclose(drawn.lets["gap"], d[:, 2] - d[np.arange(ROWS), k])
+    assert np.all(np.abs(drawn.data["y"] - drawn.lets["h"][np.arange(ROWS), k]) < 1.5)

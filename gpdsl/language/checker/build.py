@@ -203,7 +203,7 @@ def read_at_level(scope: Scope, place: Place, name: syntax.Name, axes: tuple[Axi
             _check_label(scope, text, subscript, label, axis)
             found[position] = label
         elif grouped is not None and axis.name in scope.labels:
-            _refuse_unsaid(scope, name.identifier, declared, place)
+            _refuse_unsaid(scope, name.identifier, declared, place, given)
     rest = tuple(each for position, each in enumerate(given) if position not in found)
     left = tuple(axis for position, axis in enumerate(declared) if position not in found)
     plain = read(scope, place, replace(name, subscripts=rest or None), left)
@@ -243,7 +243,11 @@ def refuse_without_level(scope: Scope, name: syntax.Identifier) -> None:
 
 
 def _refuse_unsaid(
-    scope: Scope, name: syntax.Identifier, declared: tuple[Axis, ...], place: Place | None = None
+    scope: Scope,
+    name: syntax.Identifier,
+    declared: tuple[Axis, ...],
+    place: Place | None = None,
+    given: Sequence[syntax.Subscript] = (),
 ) -> None:
     shown = ", ".join(scope.labels.get(axis.name or "", axis.describe()) for axis in declared)
     index = next(axis.describe() for axis in declared if axis.name in scope.labels)
@@ -251,6 +255,8 @@ def _refuse_unsaid(
     if place is not None and place.left.sort == "let" and index in place.left.indices:
         own = place.left.name
         without = f", in `let {own} = ...` without `[{index}]`: `{own}` is then that of the row"
+    if given and scope.indices[index].axis.size is None:
+        without += f"; or say how many levels there are, `index {index} in 1..3`, whose elements can be read"
     scope.problems.fail(LevelNotSaid(name.span, name.text, index, f"{name.text}[{shown}]", without))
 
 

@@ -10,7 +10,7 @@ from gpdsl.language import syntax
 from gpdsl.language.checker import quantities
 from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.functions import check_external, check_functions, check_likelihood, nodes
-from gpdsl.language.checker.groups import check_levels
+from gpdsl.language.checker.groups import check_levels, find_elements
 from gpdsl.language.checker.inference import check_infer
 from gpdsl.language.checker.kernel_formulas import check_definition
 from gpdsl.language.checker.latents import check_latent
@@ -211,6 +211,8 @@ def check(tree: SyntaxTree, library: bool = False) -> Declarations:
         statements = layers_written_out(scope, statements)
     statements = register_names(scope, statements)
     _attempt_all(scope, statements, _QUANTITIES)
+    if scope.labels:
+        find_elements(scope, statements)
     for param in _of(statements, syntax.ParamStatement) if scope.labels else ():
         with problems.contained:
             check_levels(scope, param)

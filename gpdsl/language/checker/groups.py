@@ -7,7 +7,7 @@ A latent `f[s](x)` is one over `x` and `site`. What has no prior of this form is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from gpdsl.language import model as m, syntax
@@ -32,9 +32,59 @@ _IN_PRIOR = frozenset({"const", "param", "input"})
 # --- declarations -----------------------------------------------------------------------------------------------
 
 
+def find_elements(scope: Scope, statements: Sequence[syntax.Statement]) -> None:
+    """Find what has elements as without a label: where the model says how many levels there are, and reads one of them.
+
+    Recursions along the levels do, `let h[k > 1] = rho[k] * h[k - 1] + d[k]`, and contrasts, `d[2] - d[1]`; kernels
+    that differ are of elements too, `latent d[k](x) ~ GP(m[k], RBF(ell[k]))`, with all that they and the mean read.
+    """
+    known = {index for index in scope.labels if scope.indices[index].axis.size is not None}
+    declared: dict[str, syntax.LatentStatement | syntax.ParamStatement] = {}
+    waiting: list[syntax.Node] = []
+    for each in statements:
+        if isinstance(each, syntax.LatentStatement | syntax.ParamStatement):
+            levels = {index.text for index in each.declared.indices} & scope.labels.keys()
+            if levels and levels <= known:
+                declared[each.declared.name.text] = each
+                if isinstance(each, syntax.LatentStatement) and _by_level(each, levels):
+                    scope.elementwise.add(each.declared.name.text)
+                    waiting.append(each.process)
+        elif isinstance(each, syntax.LetStatement | syntax.ObservationStatement):
+            waiting.append(each)
+    while declared and waiting:
+        for name in [each for each in nodes(waiting.pop()) if isinstance(each, syntax.Name)]:
+            own = declared.get(name.identifier.text)
+            if own is None or own.declared.name.text in scope.elementwise or not _element(scope, own, name, known):
+                continue
+            scope.elementwise.add(own.declared.name.text)
+            waiting += [own.process] if isinstance(own, syntax.LatentStatement) else []
+
+
+def _by_level(latent: syntax.LatentStatement, levels: Collection[str]) -> bool:
+    """Whether a kernel reads an index of levels that its latent has."""
+    given = latent.process.arguments if isinstance(latent.process, syntax.Call) else ()
+    named = [each for each in given if each.name is not None and each.name.text == "kernel"]
+    inside = [each for kernel in named or given[-1:] for each in nodes(kernel) if isinstance(each, syntax.Subscript)]
+    return any(isinstance(each.value, syntax.Name) and each.value.identifier.text in levels for each in inside)
+
+
+def _element(
+    scope: Scope, own: syntax.LatentStatement | syntax.ParamStatement, name: syntax.Name, known: Collection[str]
+) -> bool:
+    """Whether a name is read in brackets at something else than the column that says the level of each row."""
+    for index, subscript in zip(own.declared.indices, name.subscripts or (), strict=False):
+        value = subscript.value
+        declared = scope.inputs.get(value.identifier.text) if isinstance(value, syntax.Name) else None
+        if index.text in known and (declared is None or declared.label is None):
+            return True
+    return False
+
+
 def is_inferred(scope: Scope, param: m.Param, call: syntax.Formula | None) -> bool:
     """Whether a parameter of levels has a prior that makes it a latent."""
     if not isinstance(call, syntax.Call) or not over_levels(scope, param.axes) or param.fixed:
+        return False
+    if param.name in scope.elementwise:
         return False
     bounded = param.lower is not None or param.upper is not None
     return _INFERRED.get(call.function.text) == param.constraint and not bounded

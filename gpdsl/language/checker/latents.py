@@ -158,7 +158,7 @@ def check_latent(scope: Scope, statement: syntax.LatentStatement) -> None:
     declared = statement.declared
     name = declared.name.text
     every = declared_axes(scope, declared.name, declared.indices, ())
-    levels = over_levels(scope, every) if scope.labels else ()
+    levels = over_levels(scope, every) if scope.labels and name not in scope.elementwise else ()
     axes = tuple(axis for axis in every if axis not in levels)
     inputs, wrong = _inputs(scope, statement)
     among = level_axes(scope, statement, inputs) if not scope.indices.keys().isdisjoint(inputs) else ()

@@ -222,6 +222,8 @@ class Scope:
     """The first input of levels along each index that has one."""
     by_group: dict[str, ByGroup] = field(default_factory=dict)
     """Latents and inferred parameters of which each level of an input has its own."""
+    elementwise: set[str] = field(default_factory=set)
+    """Latents and parameters along such an index of which the model reads single elements."""
     let_facts: dict[str, Fact] = field(default_factory=dict)
     readings: dict[str, set[m.Functional]] = field(default_factory=dict)
     formulas: dict[str, FunctionStatement | DensityStatement] = field(default_factory=dict)

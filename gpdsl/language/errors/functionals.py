@@ -225,7 +225,8 @@ class KernelByLevel(OfLatent, code="E394"):
     message: ClassVar = "the kernel of `{latent}` is the same for every level of `{index}`"
     label: ClassVar = "differs by `{index}`"
     help: ClassVar = (
-        "leave `[{index}]` out; a scale can stand where `{latent}` is read: `tau[{column}] * {latent}[{column}]`"
+        "leave `[{index}]` out; a scale can stand where `{latent}` is read: `tau[{column}] * {latent}[{column}]`; "
+        "or say how many levels there are, `index {index} in 1..3`: kernels may then differ"
     )
 
 
