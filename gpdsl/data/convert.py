@@ -29,6 +29,8 @@ READINGS = {
     for marks, thousands, decimals in (((",", "."), ",", r"\."), ((".", ","), r"\.", ","))
 }
 """Numbers by what stands between their thousands and before their decimals: `1,234.5`, and `1.234,5`."""
+MOST_DIGITS = 15
+"""Up to which each whole number is a float of its own."""
 MINUS = "\u2212"
 """The sign of typesetters."""
 TRUTHS = ("False", "True")
@@ -60,15 +62,18 @@ def _number(text: str) -> float:
 
 
 def is_code(text: str) -> bool:
-    """Whether digits begin with a zero that no number needs, as those of `007`: they are more likely a name."""
+    """Whether digits are more likely a name: with a zero first that no number needs, `007`, or too many for a float."""
     text = text.strip()
-    return text[:1] == "0" and len(text) > 1 and text.isascii() and text.isdigit()
+    if not (text[:1] == "0" or len(text) > MOST_DIGITS) or not (text.isascii() and text.isdigit()):
+        return False
+    return (text[0] == "0" and len(text) > 1) or float(text) == np.inf or int(float(text)) != int(text)
 
 
 def from_texts(values: Sequence[str]) -> np.ndarray:
     """A column of a text file: float64 when every entry is a number or missing, otherwise object (None: missing).
 
-    Numbers with zeros before them stay text, as that of `007` in a data frame is: labels keep them.
+    Numbers with zeros before them, or more digits than a float, stay text, as that of `007` in a data frame is: labels
+    keep them.
     """
     if not any(map(is_code, values)):
         try:

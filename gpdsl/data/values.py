@@ -63,14 +63,14 @@ def numbers(found: Found) -> np.ndarray:
 
 
 def _doubt_codes(found: Found) -> None:
-    """Warn of digits with zeros before them that are taken for numbers."""
+    """Warn of digits with zeros before them, or too many, that are taken for numbers."""
     coded = np.array([is_code(str(each)) for each in found.values.ravel().tolist()]).reshape(found.values.shape)
     if coded.any():
         column, row, at = place_of(found, coded)
         text = quoted(found.values[at])
         warnings.warn(
             f"`{quoted(column)}`: `{text}` in row {row} is read as the number {float(text):g}; if these are "
-            f"names, as codes of places are, declare a label, `{found.name} : label[s]`, which keeps their zeros",
+            f"names, as codes of places are, declare a label, `{found.name} : label[s]`, which keeps all their digits",
             GpdslWarning,
             stacklevel=2,
         )

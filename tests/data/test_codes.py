@@ -50,6 +50,9 @@ def every_road(frame: pd.DataFrame, folder: Path) -> list[Any]:
         ("0.5", False),
         ("10", False),
         ("01a", False),
+        ("9007199254740993", True),  # 2^53 + 1
+        ("9007199254740992", False),
+        ("1" * 5000, True),
         ("٠١", False),
     ],
 )
@@ -62,6 +65,12 @@ def test_labels_keep_their_zeros_in_every_container(tmp_path: Path) -> None:
         data = bind(SITES, source)
         assert data.levels == {"s": ("01", "1", "007")}
         assert data.inputs["site"].tolist() == [1, 2, 3, 1]
+
+
+def test_numbers_with_more_digits_than_a_float_are_labels_too(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("site,y\n1000000000000000001,1\n1000000000000000002,2\n12,3\n")
+    data = bind(SITES, tmp_path / "d.csv")
+    assert data.levels == {"s": ("12", "1000000000000000001", "1000000000000000002")}
 
 
 def test_later_rows_without_such_zeros_have_the_same_levels(tmp_path: Path) -> None:
