@@ -2,11 +2,12 @@
 
 `python benchmarks/mutants.py --count 25 --seed 0 --seen FOLDER --keep FILE [PATH ...]`, or `make mutants`. Faults are
 changed signs, factors of 2 and 1/2, numbers and orders off by one, dropped jitter, swapped operands and arguments, and
-comparisons turned round. Each is made in a copy of the repository, never in the working tree. First all core tests run
-once without any fault, which tells what lines each of them runs; then those that run the line of a fault run with it,
-and the others of their modules, which look at what these have left, up to the first that fails. What none of them
-notices is printed with its line. `--seen` keeps what was seen without faults, and `--keep` what became of each: a run
-goes on where it stopped.
+comparisons turned round. Limits are left as they are: how high one is that a named number sets (`n > 2 * MANY`), and
+how often something is refined (`range(BISECTIONS)`), has no right value that a test could know. Each is made in a copy
+of the repository, never in the working tree. First all core tests run once without any fault, which tells what lines
+each of them runs; then those that run the line of a fault run with it, and the others of their modules, which look at
+what these have left, up to the first that fails. What none of them notices is printed with its line. `--seen` keeps
+what was seen without faults, and `--keep` what became of each: a run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ sys.path.append(str(ROOT))
 from tests import selection  # noqa: E402 - the repository is not installed
 from tests.conftest import QUICK  # noqa: E402
 
-SLOW_IMPORTS = ("jax", "optax", "sympy", "scipy.optimize", "scipy.stats", "pandas", "polars", "hypothesis")
+SLOW_IMPORTS = ("coverage", "jax", "optax", "sympy", "scipy.optimize", "scipy.stats", "pandas", "polars", "hypothesis")
 
 CHOSEN = tuple(
     f"gpdsl/{room}/*.py"
@@ -106,8 +107,12 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     offsets = [0]
     for line in source.split(b"\n"):
         offsets.append(offsets[-1] + len(line) + 1)
-    for node, lines, even in _formulas(ast.parse(source)):
+    tree = ast.parse(source)
+    limits = _limits(tree)
+    for node, lines, even in _formulas(tree):
         for kind, changed in _changes(node):
+            if kind == "factor" and node in limits:
+                continue
             if even and (isinstance(node, ast.UnaryOp) or (kind == "swap" and _difference(node))):
                 continue
             start = offsets[node.lineno - 1] + node.col_offset
@@ -150,6 +155,22 @@ def _signless(node: ast.AST, even: bool) -> bool:
     return False
 
 
+def _limits(tree: ast.AST) -> set[ast.expr]:
+    """Sides of comparisons that are named numbers, or so many times something: no half or double of them is wrong."""
+    compared = (node for node in ast.walk(tree) if isinstance(node, ast.Compare))
+    return {side for node in compared for side in (node.left, *node.comparators) if _chosen(side)}
+
+
+def _chosen(node: ast.expr) -> bool:
+    """Whether it is a constant by its name, in capitals, or so many times something."""
+    match node:
+        case ast.Name(name) | ast.Attribute(_, name):
+            return name.isupper() and len(name) > 2
+        case ast.BinOp(left, ast.Mult() | ast.Div(), right):
+            return _chosen(left) or _chosen(right)
+    return False
+
+
 def _difference(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
 
@@ -176,7 +197,9 @@ def _changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         case ast.Subscript(value, ast.Slice(lower, ast.Constant(int(upper)), None), context) if upper > 0:
             slices = ast.Slice(lower, ast.Constant(upper - 1), None)
             yield "off by one", ast.Subscript(value, slices, context)
-        case ast.Call(ast.Name("range" | "arange") as called, [*first, last], []) if not _starred(last):
+        case ast.Call(ast.Name("range" | "arange") as called, [*first, last], []) if not _starred(last) and (
+            first or not _chosen(last)
+        ):
             yield "off by one", ast.Call(called, [*first, ast.BinOp(last, ast.Sub(), ast.Constant(1))], [])
         case ast.Call(ast.Attribute(value, name, context), arguments, keywords) if name in EXTREMES:
             yield "extreme", ast.Call(ast.Attribute(value, EXTREMES[name], context), arguments, keywords)

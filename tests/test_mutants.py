@@ -65,6 +65,15 @@ def test_signs_of_what_is_squared_are_left_alone(tmp_path: Path, monkeypatch: py
     assert not any(each.old == "-a" for each in made)
 
 
+def test_limits_that_named_numbers_set_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not what is computed with them, nor which way round it is compared."""
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    (tmp_path / "limits.py").write_text("a = x > 2 * MANY\nb = y * MANY\nc = x * y > z\nd = range(MANY) or range(n)")
+    made = [(each.line, each.kind) for each in mutants.mutants_of(tmp_path / "limits.py")]
+    factors = [(2, "factor")] * 2 + [(3, "factor")] * 2
+    assert sorted(made) == sorted([(1, "comparison"), *factors, (3, "comparison"), (4, "off by one")])
+
+
 def test_the_lines_of_a_fault_are_those_of_its_statement(found: dict[str, list]) -> None:
     assert {(mutant.line, *mutant.lines) for mutant in found["comparison"]} == {(6, 6), (8, 8)}
 

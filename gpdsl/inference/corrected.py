@@ -21,7 +21,7 @@ from gpdsl.inference.log_joint import together
 from gpdsl.inference.mcmc.engine import Joint, sampled
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Monitor, Result, as_arrays
-from gpdsl.inference.proposals import smoothed
+from gpdsl.inference.proposals import smoothed, worth
 from gpdsl.inference.warm import Start
 from gpdsl.program.program import Program
 
@@ -138,7 +138,6 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
         log_weights = np.concatenate([each.log_weights for each in found])
         log_weights -= np.logaddexp.reduce(log_weights)
     weights, rng = np.exp(log_weights), np.random.default_rng(options.seed)
-    worth = float(1.0 / np.sum(weights**2))
     chosen, shares = _chosen(weights.reshape(len(settings), draws), rng)
     white = np.concatenate([each.white for each in found])[chosen]
     if stayed is not None and len(settings) == 1 and len(stayed) == KEPT:
@@ -149,7 +148,7 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
         target.at({"learnt": settings[number].q.learnt, "white": white})
         for number, white in zip(owner.tolist(), turned, strict=True)
     )
-    about = f"{len(weights)} draws of {how}, worth {worth:.0f}"
+    about = f"{len(weights)} draws of {how}, worth {worth(weights):.0f}"
     about += f", over {len(np.unique(owner))} settings of the parameters" if len(settings) > 1 else ""
     about += f", Pareto k {shape:.2f}" if np.isfinite(shape) else ""
     about += f", {len(images)} images by signs and exchanges of latents" if len(images) > 1 else ""
@@ -158,8 +157,7 @@ def _corrected(result: Result, options: Options, monitor: Monitor) -> tuple[Inte
     )
     if any(each.settled is False for each in found):
         doubts += (f"{UNSETTLED}: means or standard deviations still changed; compare with engine = mcmc",)
-    worth = min(worth, float(1.0 / np.sum(shares**2)))
-    return Integrated(shares, results, shape, worth, 0, about=about), doubts
+    return Integrated(shares, results, shape, min(worth(weights), worth(shares)), 0, about=about), doubts
 
 
 def _chosen(

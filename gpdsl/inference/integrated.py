@@ -288,7 +288,7 @@ def integrate(
         drawn.add(other, proposals.uniform_points(len(mode), count // 2, seed, 0))
     weights, shape, error = _more(drawn, split, prior, seed)
     shares = modes.shares((split, *others), density.images, drawn.points, weights)
-    effective, parts = float(1.0 / np.sum(weights**2)), drawn.parts(weights)
+    effective, parts = proposals.worth(weights), drawn.parts(weights)
     kept = (weights > LEAST * weights.max()) | (parts > LEAST * parts.max())
     chosen = weights[kept] / weights[kept].sum()
     results = [profile.at(density.learnt(each)) for each in drawn.points[kept]]
@@ -341,7 +341,7 @@ def _more(
         weights, shape = drawn.weights()
         if number == 1 and known.any() and (alone := drawn.alone(count, weights)) is not None:
             return alone
-        effective, error = float(1.0 / np.sum(weights**2)), proposals.error_of_spread(drawn.own, weights)
+        effective, error = proposals.worth(weights), proposals.error_of_spread(drawn.own, weights)
         first = number < 2 and bool(known.any())  # a tail that no point has reached is in no error
         enough = effective >= EVEN * count and not shape > UNEVEN and error <= ERROR and not first
         if enough or number == ROUNDS - 1:

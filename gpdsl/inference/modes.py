@@ -212,7 +212,7 @@ class Drawn:
         error, own = proposals.error_of_spread(self.own, first), self.own
         (mean, sd), (whole, wide) = (proposals.moments(own, each) for each in (first, weights))
         same = np.all(np.abs(wide - sd) <= ERROR * sd) and np.all(np.abs(whole - mean) <= ERROR * sd)
-        enough = 1.0 / np.sum(first**2) >= EVEN * count and not shape > UNEVEN and error <= ERROR
+        enough = proposals.worth(first) >= EVEN * count and not shape > UNEVEN and error <= ERROR
         return (first, shape, error) if same and enough else None
 
     def parts(self, weights: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:

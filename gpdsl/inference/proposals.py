@@ -128,7 +128,7 @@ class Weighted:
         Few points are no wider than what was expected before.
         """
         points, weights = self.points, self.weights
-        size, effective = points.shape[1], 1.0 / np.sum(weights**2)
+        size, effective = points.shape[1], worth(weights)
         apart = points - weights @ points
         share = effective / (effective + 2 * size)
         spread = share * (apart.T * weights) @ apart + (1 - share) * self.before
@@ -329,6 +329,11 @@ def moments(
 
 FEW = 25
 """Weights below which no tail can be fitted: they stay as they are."""
+
+
+def worth(weights: Float[np.ndarray, " draws"]) -> float:
+    """As many draws of equal weight tell as much (Kish 1965)."""
+    return float(np.sum(weights) ** 2 / np.sum(weights**2))
 
 
 def smoothed(log_ratios: Float[np.ndarray, " draws"]) -> tuple[Float[np.ndarray, " draws"], float]:

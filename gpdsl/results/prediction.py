@@ -315,7 +315,7 @@ class Prediction(Scored):
         """
         if name in field_quantities(self._declarations):
             (one,) = drawing.covariances(drawing.Together(self.beliefs.part(slice(0, 1))), name)
-            return self.standardised.covariance(name, one.take(0, axis=(one.ndim - 1) // 2))
+            return self.standardised.covariance(name, one.take(0, axis=one.ndim // 2))
         return self.standardised.covariance(name, drawing.covariances(self._together, name))
 
     def over_settings(self, count: int, seed: int, draw: Callable[[Prediction, int, int], np.ndarray]) -> np.ndarray:

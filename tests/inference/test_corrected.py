@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.inference import corrected
+from gpdsl.inference import corrected, proposals
 from gpdsl.inference.corrected import KEPT, _chosen
 from gpdsl.inference.corrected_draws import Drawn
 from gpdsl.inference.images import Images, generated
@@ -239,6 +240,16 @@ def test_settings_count_by_their_weights_and_what_their_draws_say_of_the_evidenc
     assert found.about.startswith("4096 draws of q, reweighted, worth ") and "over 2 settings" in found.about
     assert ", 2 images by signs" in found.about
     assert found.effective == pytest.approx(1 / np.sum(found.weights**2))  # of fewer draws than the weights are worth
+    known = 2048 * PULLS.sum() ** 2 / np.sum(PULLS**2) / np.exp(0.1**2)
+    assert float(re.findall(r"worth (\d+)", found.about)[0]) == pytest.approx(known, rel=0.01)
+
+
+def test_draws_are_worth_as_many_of_equal_weight() -> None:
+    assert proposals.worth(np.full(7, 0.3)) == pytest.approx(7) == proposals.worth(np.repeat([1 / 7, 0.0], 7))
+    values = np.random.default_rng(0).standard_normal((4000, 50))
+    weights = np.linspace(0.0, 3.0, 50)
+    spread = np.var(values @ weights / weights.sum())  # of an average of independent values of unit variance
+    assert proposals.worth(weights) == pytest.approx(1 / spread, rel=0.1)
 
 
 @pytest.mark.parametrize(("room", "few", "made"), [(8 * 26 * 1000, 4096, 1000), (1, 4096, 64), (3e8, 100, 64)])

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout, mixture_entropy
-from gpdsl.inference.posteriors.family import Family, parse_family, size
+from gpdsl.inference.posteriors.family import Covariances, Family, Whitened, parse_family, size, told_by_values
 from gpdsl.inference.posteriors.features import Features
 from tests.inference.conftest import NOISY
 from tests.inference.test_exact import Case, exact
@@ -292,3 +292,25 @@ def test_pairs_of_full_components_are_as_far_apart_as_their_gaussians_say(rng: n
         apart, total = q["mean"][k] - q["mean"][i], covariances[k] + covariances[i]
         assert gaps[k, i] == pytest.approx(np.sum(apart * np.linalg.solve(total, apart[..., None])[..., 0]))
         assert logs[k, i] == pytest.approx(np.sum(np.linalg.slogdet(total)[1]))
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_covariances_at_rows_are_those_of_values_with_noise(coupled: bool) -> None:
+    """By conditioning on v = f(points) + noise of the jitter's variance, whose covariance under q is L S L'."""
+    rng, jitter = np.random.default_rng(0), 0.3
+    roots = rng.standard_normal((2, 7, 9))
+    whole = roots @ np.swapaxes(roots, 1, 2) / 9  # of two kernels at four points and three rows
+    scale, root = np.array([2.0, 0.5]), rng.standard_normal((2, 4, 4 * 2 if coupled else 4))
+    group = Covariances(3, scale, np.zeros(2), whole[:, :4, :4], whole[:, :4, 4:], whole[:, 4:, 4:])
+    q = Whitened(np.zeros((1, 2, 4)), root[None])
+    found = told_by_values([group], [q], coupled, jitter).covariances
+    assert set(found) == ({(3, 3), (3, 4), (4, 3), (4, 4)} if coupled else {(3, 3), (4, 4)})
+    ways = []
+    for latent, (kernel, s) in enumerate(zip(whole, scale, strict=True)):
+        noisy = kernel[:4, :4] + jitter * np.mean(np.diagonal(kernel[:4, :4])) * np.eye(4)
+        way = kernel[4:, :4] @ np.linalg.inv(noisy)  # E[f(rows) | v] = way v
+        ways.append(np.sqrt(s) * way @ np.linalg.cholesky(noisy) @ root[latent])
+        left = s * (kernel[4:, 4:] - way @ kernel[:4, 4:])
+        np.testing.assert_allclose(found[3 + latent, 3 + latent], left + ways[-1] @ ways[-1].T)
+    if coupled:
+        np.testing.assert_allclose(found[3, 4], ways[0] @ ways[1].T)

@@ -75,6 +75,29 @@ def test_covariances_are_those_of_draws(fit: gpdsl.Fit) -> None:
     assert not np.any(first[:, 0, :, 1])
 
 
+def test_what_values_tell_and_leave_open_is_that_of_dense_algebra(fit: gpdsl.Fit) -> None:
+    """Of a latent, given values of those that it is a function of: root root' and the variance left open."""
+    beliefs, groups = fit.predict(NEW).beliefs, fit.program.groups
+    place = next(i for i, group in enumerate(groups) if group.names == ("g",))
+    known = np.random.default_rng(3).standard_normal((len(NEW["x"]), fit.program.latents))
+    of_it = joint.partial(joint._roots, beliefs.program, place, fit.jitter)
+    found = joint.jit(of_it, brief=True)(fit.at_rows.numbers, beliefs.rows, known)
+    mean, root, left = (np.asarray(each)[0] for each in found)
+    h = known[:, next(group.start for group in groups if group.names[0] == "h") :][:, :2]
+    points, q = np.asarray(fit.inducing[place].points), fit.posterior[place]
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        d = np.sqrt(5 * np.sum((a[:, None] - b) ** 2, axis=-1)) / 2
+        return (1 + d + d**2 / 3) * np.exp(-d)
+
+    phi = kernel(h, points) @ np.linalg.inv(np.linalg.cholesky(kernel(points, points) + fit.jitter * np.eye(8))).T
+    np.testing.assert_allclose(mean, h[:, 0] + np.sqrt(0.3) * phi @ np.asarray(q.mean)[0, 0], atol=1e-7)
+    told = phi @ np.asarray(q.root)[0, 0]
+    np.testing.assert_allclose(root @ root.T, 0.3 * told @ told.T, atol=1e-7)
+    np.testing.assert_allclose(left, 0.3 * (1 - np.sum(phi**2, axis=1)), atol=1e-7)
+    assert np.max(left) > 0.01
+
+
 def test_functions_of_row_variables_are_refused_with_a_reason(rng: np.random.Generator) -> None:
     text = "input x : real\noutput y : real\nrow w ~ Normal(0, 1)\nlatent f(x, w) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.1)"
     data = {"x": rng.standard_normal(12), "y": rng.standard_normal(12)}

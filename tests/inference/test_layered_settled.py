@@ -137,6 +137,41 @@ def _settled(monkeypatch: pytest.MonkeyPatch, found: Any, one: Any, fit_all: Any
     return settled.no_worse_than_one(task, found, None, fit_all)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("values", "cycles", "converged"),
+    [
+        ([-100.0, -50.0, -49.99], 2, True),  # two cycles at least, the second of which gains next to nothing
+        ([-100.0, -99.99, -99.98], 2, True),
+        ([-100.0, -50.0, -60.0], 2, True),  # a loss is no gain, and the best place is gone back to
+        ([-100.0, -50.0, -40.0, -30.0], 3, False),
+        ([-100.0, -120.0, -90.0, -89.0], 3, False),  # gains are above the best of all before
+        ([10.0, 20.0, 30.0, 30.01], 3, True),
+    ],
+)
+def test_cycles_go_on_from_the_best_place_while_they_gain(values: list[float], cycles: int, converged: bool) -> None:
+    search: Any = object.__new__(settled.SettledSearch)
+    left, began = iter(enumerate(values)), list[int]()
+    search.__dict__.update(done=0, slight=0.05)
+
+    def steps(to: int) -> str:
+        began.append(search.point)
+        search.done = to
+        return settled.ALL_DONE
+
+    def end() -> tuple[float, tuple[int, int, int]]:
+        number, value = next(left)
+        return value, (number, number, number)
+
+    search.__dict__.update(_until=steps, _end=end)
+    search.ends, search.point = [search._end()], 0
+    message = search._cycles(300, 100)
+    assert (len(search.ends) - 1, search.done) == (cycles, 100 * cycles)
+    assert message.startswith("converged: 100 more steps") if converged else message == settled.ALL_DONE
+    best = [int(np.argmax(values[: k + 1])) for k in range(cycles + 1)]
+    assert (began, search.point) == (best[:-1], best[-1])
+    assert search.gain == pytest.approx(values[cycles] - max(values[:cycles]))
+
+
 @pytest.mark.parametrize(("gain", "said"), [(0.04, ()), (3.0, "the last 120 of 600 steps have raised it by 3 nats")])
 def test_a_last_cycle_that_has_gained_is_told(gain: float, said: Any) -> None:
     ends = [(0.0, None)] * settled.FEWEST

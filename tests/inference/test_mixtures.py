@@ -92,6 +92,41 @@ def test_where_nothing_is_higher_components_are_the_same(monkeypatch: pytest.Mon
     fit.diagnose()
 
 
+@pytest.mark.parametrize(
+    ("begun", "opaque", "ends", "made", "kept"),
+    [
+        (None, False, [-5.0, -4.0, -3.0], 3, -3.0),
+        (None, False, [-5.0, -3.0, -4.0], 3, -3.0),
+        (None, False, [-5.0, -6.0, -7.0], 3, -6.0),  # one Gaussian is the last resort: a mixture of equal ones
+        (None, False, [np.nan, -6.0, -7.0], 1, np.nan),
+        ("start", False, [-5.0], 1, -5.0),
+        (None, True, [-5.0], 1, -5.0),
+    ],
+)
+def test_a_mixture_is_the_best_of_three_searches_but_for_what_goes_on_or_calls_functions(
+    begun: Any, opaque: bool, ends: list[float], made: int, kept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the history of the search that is kept."""
+    program = SimpleNamespace(opaque=opaque, groups=["f"])
+    monitor = SimpleNamespace(history=[], ended=lambda _: None)
+    problem: Any = SimpleNamespace(begun=begun, program=program, monitor=monitor, layout=SimpleNamespace(entropy=None))
+    left, calls = iter(ends), list[str]()
+
+    def search(name: str) -> Result:
+        calls.append(name)
+        value = next(left)
+        monitor.history.append(value)
+        return Result({}, [], [], np.ones(1), value, 0.0)
+
+    monkeypatch.setattr(mixtures, "_one_gaussian", lambda *_: search("one"))
+    monkeypatch.setattr(mixtures, "attempt", lambda *_: search("mixture"))
+    monkeypatch.setattr(mixtures, "_from_one", lambda problem, result: result.elbo)
+    found = mixtures.attempt_mixture(problem, lambda at: search(f"from {at}"), None)  # type: ignore[arg-type,return-value,str-bytes-safe]
+    alone = begun is not None or opaque
+    assert calls == (["mixture"] if alone else ["one", "mixture", f"from {ends[0]}"][:made])
+    np.testing.assert_equal([found.elbo, *monitor.history], [kept, kept])
+
+
 @pytest.mark.parametrize("components", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_images_of_a_gaussian_are_found_by_its_symmetry(components: int) -> None:
     """Of three components: both signs, and a half of one of them."""

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 import gpdsl
 from gpdsl.inference.resolution import NO_NOISE, notes_on_noise
-from gpdsl.program.starts import start_from_data
+from gpdsl.program.starts import loadings, start_from_data
 from gpdsl.results.fitting import prepare
 from tests.inference.unit_models import CHANGES, MODELS, STUDENT, Change, changed, data_for
 
@@ -291,3 +291,15 @@ def test_noise_is_none_below_a_share_of_the_largest_value_and_of_one_where_all_a
         program, bound, _ = prepare(gpdsl.compile(MISSING), {"x": np.arange(4.0), "y": y}, {}, {})
         said = [len(notes_on_noise(program, bound, {"sigma": share * NO_NOISE * size})) for share in (0.9, 1.1)]
         assert said == [1, 0]
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (3, 3), (2, 5, 3)])
+def test_columns_of_random_loadings_are_at_right_angles_and_of_size_one(shape: tuple[int, ...]) -> None:
+    """What independent values of unit variance make of them has unit variance on average; of a vector each number."""
+    found = loadings(shape, np.random.default_rng(0))
+    products = np.swapaxes(found, -1, -2) @ found
+    np.testing.assert_allclose(products, np.broadcast_to(np.eye(3) * shape[-2] / 3, products.shape), atol=1e-12)
+    np.testing.assert_allclose(np.mean(np.sum(found**2, axis=-1), axis=-1), 1.0)
+    drawn = loadings((4000,), np.random.default_rng(1))
+    assert abs(np.mean(np.sign(drawn))) < 0.05 and np.sqrt(np.mean(drawn**2)) == pytest.approx(1.0, abs=0.1)
+    assert np.min(np.abs(drawn)) > 0.3  # none is lost at zero

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -247,6 +248,45 @@ def test_passes_are_weighed_by_their_evidence_however_small_that_is() -> None:
     np.testing.assert_allclose(found, [0.0, 0.0, 1 / (1 + np.e), np.e / (1 + np.e)], atol=1e-300)
     passes.weights = found
     assert module.Passes.effective.fget(passes) == pytest.approx((1 + np.e) ** 2 / (1 + np.e**2))
+
+
+@dataclass
+class Counting:
+    """Passes of which a share counts."""
+
+    share: float
+    count: int
+    latents: int = 2
+
+    @property
+    def beliefs(self) -> Any:
+        return SimpleNamespace(count=4, program=SimpleNamespace(latents=self.latents))
+
+    @property
+    def effective(self) -> float:
+        return self.share * self.count
+
+
+@pytest.mark.parametrize(
+    ("share", "latents", "count"),
+    [
+        (0.5, 2, 4096),
+        (0.13, 2, 4096),  # 532 count, which is enough
+        (0.12, 2, 32768),
+        (0.002, 2, 32768),  # 8 count, and 65 of more
+        (0.12, 10_000, 4096),  # no room for more
+        (0.0005, 2, 0),  # 16 of more
+        (0.002, 10_000, 0),
+        (np.nan, 2, 0),
+    ],
+)
+def test_more_passes_are_made_where_few_of_them_count(share: float, latents: int, count: int) -> None:
+    passes: Any = Counting(share, module.PASSES[0], latents)
+    if count:
+        assert module._enough(passes).count == count
+    else:
+        with pytest.raises(gpdsl.GpdslError, match="and 30 are needed"):
+            module._enough(passes)
 
 
 def test_what_next_to_no_pass_explains_is_refused() -> None:

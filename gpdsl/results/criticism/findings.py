@@ -189,7 +189,7 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         yield Finding("q of row variables", lost, lost > LOST, said, f"{remedy}tighter")
     for name in predictable_outputs(fit.program.declarations):
         known = part.observed[name][seen]
-        weighed = np.broadcast_to((~(drawn.k > UNTRUSTED)).reshape(-1, *(1,) * (known.ndim - 1)), known.shape)
+        weighed = np.broadcast_to(~(drawn.k > UNTRUSTED), known.T.shape).T  # a row's elements are weighed together
         low, high = np.where(weighed, drawn.places[name], drawn.of_all[name])
         if known.any():
             places, line = randomised(low, high, known, 0)[known], line_of(part, int(np.sum(known)))
