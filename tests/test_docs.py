@@ -56,7 +56,7 @@ def prose(page: Path) -> str:
 
 
 def same(printed: str, shown: str) -> bool:
-    """Whether a text is shown as it is printed; versions and machines differ in last digits, and in the time of a fit."""
+    """Whether a text is shown as it is printed, but for the last digits of numbers and the time of a fit."""
     printed, shown = (TIME.sub("", text) for text in (printed, shown))
     numbers = zip(NUMBER.finditer(printed), NUMBER.finditer(shown), strict=False)
     near = [abs(float(a[0]) - float(b[0])) <= max(0.1 * float(b[0]), 1.01 * 10.0 ** -len(b[1])) for a, b in numbers]
