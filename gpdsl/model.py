@@ -64,7 +64,7 @@ class Model:
         data: dict of arrays, rows first; a data frame; or the path of a CSV, Parquet or .npz file. columns: data column
         of each model name, where they differ. standardise: inputs and outputs to be fitted with mean 0 and standard
         deviation 1: True for all that can be, their names, or `{"x": (mean, sd)}`; the fit remembers the numbers, and
-        what is predicted is in the units of the data. options: those of `FitOptions`; `gpdsl.language.options` tells
+        what is predicted is in the units of the data. options: the other keywords; the table of docs/inference.md tells
         what they mean. callback: called between steps with a `Report`. progress: a bar with the time left; in terminals
         and notebooks a fit that takes longer than some seconds has one unless this is False. Ctrl-C returns the best
         state so far. start: another fit to begin with, of this model or one that shares latents with it: its parameters

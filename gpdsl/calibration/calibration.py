@@ -146,12 +146,12 @@ class Calibration:
 
     @cached_property
     def table(self) -> tuple[Row, ...]:
-        """A row for each name."""
+        """A row for each name: what intervals of 50% and of 90% hold, with errors, `p_value` and a verdict in words."""
         return tuple(self._row(name) for name in self.shares)
 
     @property
     def doubtful(self) -> tuple[str, ...]:
-        """Names whose posteriors are told to be wrong."""
+        """Names whose posteriors are wrong: with a `p_value` below 0.05 divided by the number of names."""
         return tuple(row.name for row in self.table if row.verdict)
 
     def _row(self, name: str) -> Row:

@@ -147,9 +147,10 @@ def register_forward_model(
 ) -> ForwardModel | Callable[[Function], Function]:
     """Make `function` the external `name` of models, for this process; a second registration replaces the first.
 
-    It is called with NumPy arrays [rows, *dims] in declared order and returns [rows, *dims of the result]; `how` is
-    described in `How`. Without `function` this is a decorator, which leaves the function as it is. Raises
-    ForwardModelError for what is no function or name.
+    It is called with NumPy arrays [rows, *dims] in declared order and returns [rows, *dims of the result]. how: the
+    keywords `vectorized`, `workers`, `executor`, `policy`, `timeout`, `cache` and `gradient`, which `How` describes.
+    Without `function` this is a decorator, which leaves the function as it is. Raises ForwardModelError for what is no
+    function or name.
     """
     return _registering(name, function, FORWARD, how)
 
@@ -165,8 +166,8 @@ def register_likelihood(
     """Make `log_density` the external likelihood `name` of models; a second registration replaces the first.
 
     It is called with the observed arguments and then the others, as declared, and returns log densities [rows] (one
-    number with `vectorized=False`), all finite. Without `log_density` this is a decorator. Raises ForwardModelError for
-    what is no function or name.
+    number with `vectorized=False`), all finite. how: as of `register_forward_model`. Without `log_density` this is a
+    decorator. Raises ForwardModelError for what is no function or name.
     """
     return _registering(name, log_density, LIKELIHOOD, how)
 
@@ -175,6 +176,7 @@ def register_likelihood(
 def opaque(function: Function, **how: Unpack[How]) -> ForwardModel:
     """An opaque function with a way to call it, for `externals=` of `gpdsl.load`; nothing is registered.
 
+    It is called, and `how` is given, as of `register_forward_model`: `gpdsl.opaque(solve, workers=4, timeout=60)`.
     Raises ForwardModelError for what is no function, and for a way that does not exist.
     """
     return _checked(ForwardModel("function", function, EITHER, **how))

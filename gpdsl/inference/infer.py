@@ -144,10 +144,10 @@ def register_engine(
 ) -> None:
     """Make an engine the answer to `infer NAME` and `engine = "NAME"`, for this process; a second one replaces it.
 
-    `begin` takes a problem to a search (`Search`); `LogJoint` has the densities that it needs, and makes its result.
-    All values of the latents at the rows are its own, with one Gaussian across them. `against` says why it cannot fit a
-    program, or returns None; opaque functions and fields are none of its. Raises GpdslError for a name that an
-    engine of gpdsl or a statement has, and for what is no function.
+    `begin` takes a problem to a search (`gpdsl.engines.Search`); `gpdsl.engines.LogJoint` has the densities that it
+    needs, and makes its result: one Gaussian across all values of the latents at the rows. `against` says why it
+    cannot fit a program, or returns None; opaque functions and fields it is never given. Raises GpdslError for a name
+    that an engine of gpdsl or a statement has, and for what is no function.
     """
     if not callable(begin) or not callable(against):
         raise GpdslError(f"engine {quoted(name)}: expected functions of a problem, and of a program")

@@ -106,12 +106,13 @@ class Shown:
 @spoken
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit(Shown, Criticised):
-    """A fitted model.
+    """A fitted model: `model.fit` makes it. `print(fit.summary())` first.
 
     `elbo` is what was maximised, in nats and the units of the data (with `elbo_se`, its standard error, when sampled):
-    the evidence lower bound plus the log prior density of the learnt parameters that have priors; `log_evidence_bound`
-    is without that, where it is one (`no_bound`). `history` has columns step, elbo, seconds; `parameters` holds values
-    by name; `interrupted` tells that the user or an opaque function stopped the fit at its best state until then.
+    the evidence lower bound (SAVIGP eqs. 9 to 20), or the log evidence, plus the log prior density of the learnt
+    parameters that have priors; `log_evidence_bound` is without that. `parameters` holds values by name, of data that
+    were standardised in these units. `history` has columns step, elbo, seconds, and `message` says how the search
+    ended; `interrupted`: by the user or an opaque function, at the best state. `usage` counts evaluations of these.
     """
 
     program: Program

@@ -180,7 +180,7 @@ class Prediction(Scored):
 
     @in_precision
     def variance(self, name: str) -> np.ndarray:
-        """Posterior (predictive) variance; that of the class indicators for a label output."""
+        """Posterior (predictive) variance, in squared units; that of the class indicators for a label output."""
         found = self.standardised.widened(name, self._of_rows(name, lambda part: part._variance(name)), 2)
         return said(name, "variance", found, self._declarations)
 

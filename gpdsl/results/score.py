@@ -1,4 +1,4 @@
-"""Scores of predictions: what the papers' tables report."""
+"""Scores of predictions, as in the tables of papers. data: rows with outputs; name: an output, the first by default."""
 
 from __future__ import annotations
 

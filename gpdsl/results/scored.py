@@ -114,10 +114,9 @@ class Scored:
     def crps(self, name: str, observed: Any, *, draws: int = 2000, seed: int = 0) -> np.ndarray:
         """Continuous ranked probability score of observed values of an output, [rows, *axes] and in its units.
 
-        That of a binary output is of 0 and 1, whatever its levels.
-
-        0 is best; NaN where a value is missing. Exact for normal and binary outputs; by quadrature where there is a
-        distribution function, up to some thousand rows; else from draws of each row. Gneiting and Raftery (2007).
+        That of a binary output is of 0 and 1, whatever its levels. 0 is best; NaN where a value is missing. Exact for
+        normal and binary outputs; by quadrature where there is a distribution function, up to some thousand rows; else
+        from draws of each row. Gneiting and Raftery (2007).
         """
         return crps_of(cast("Prediction", self), name, observed, draws, seed)
 
