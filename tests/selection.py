@@ -2,8 +2,8 @@
 
 From the longest on, a test of more than half a second of processor time is left to the slow tests where other quick
 tests run every line of gpdsl that it runs, or all but fewer than one for each of its seconds, where it is not the only
-one of its file, and where no fault that it alone is known to notice stands in tests/noticed.txt. The lines that no
-quick test runs any more are printed: a few lines of a direct test run most of them. It takes an hour.
+one of its file, and where it does not stand in tests/noticed.txt. The lines that no quick test runs any more are printed: a
+few lines of a direct test run most of them. It takes an hour.
 `python -m tests.selection FOLDER` adds to the list by what was seen already, in a folder that
 `benchmarks/mutants.py --seen FOLDER` has written.
 """
@@ -26,7 +26,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "slow_cases.txt"
 NOTICED = ROOT / "tests" / "noticed.txt"
-"""Tests that noticed a fault of `make mutants`, a line each: lines alone do not tell what their numbers prove."""
+"""Tests that noticed a fault of `make mutants`, or are quick by now and alone in what they compare, a line each: lines
+alone do not tell what their numbers prove."""
 
 FOLDER = "GPDSL_SELECTION"
 """The environment variable that names the folder where workers leave what they have seen."""

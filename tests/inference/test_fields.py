@@ -12,7 +12,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.fields.calls import CURVATURES, REMAINDERS, _kernel, fit_emulator
-from gpdsl.inference.fields.engine import reflected
+from gpdsl.inference.fields import engine
 from gpdsl.inference.fields.plan import OverFields
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.evaluation import field_means, roots
@@ -345,5 +345,58 @@ def test_an_emulator_is_the_regression_that_best_foretells_the_latest_calls() ->
 def test_precisions_of_no_sign_are_reflected() -> None:
     turned = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     with jax.enable_x64(True):
-        found = reflected(jnp.asarray(turned @ np.diag([-2.0, 0.5, 3.0]) @ turned.T))
+        found = engine.reflected(jnp.asarray(turned @ np.diag([-2.0, 0.5, 3.0]) @ turned.T))
     np.testing.assert_allclose(found, turned @ np.diag([2.0, 0.5, 3.0]) @ turned.T, atol=1e-12)
+
+
+def gaussian(rng: np.random.Generator) -> tuple[engine.Joint, np.ndarray]:
+    """q of three values, and its covariance."""
+    precision = np.cov(rng.normal(size=(3, 9))) + np.eye(3)
+    return engine.Joint(jnp.asarray(rng.normal(size=3)), jnp.linalg.cholesky(precision)), np.linalg.inv(precision)
+
+
+def test_one_step_ends_at_the_posterior_of_a_linear_model_and_a_part_of_it_on_the_way(rng: np.random.Generator) -> None:
+    """Of y = H w + noise, w ~ N(0, I), from wherever q is; of a precision by parts of precisions."""
+    design, y, noise = rng.normal(size=(5, 3)), rng.normal(size=5), 0.4
+    with jax.enable_x64(True):
+        q, covariance = gaussian(rng)
+        gradient, information = design.T @ (y - design @ q.mean) / noise**2, design.T @ design / noise**2
+        whole, part, none = (engine.moved(q, gradient, np.eye(3) + information, rate) for rate in (1.0, 0.25, 0.0))
+    exact = np.linalg.solve(np.eye(3) + information, design.T @ y / noise**2)
+    np.testing.assert_allclose(whole.mean, exact)
+    np.testing.assert_allclose(whole.root() @ whole.root().T, np.linalg.inv(np.eye(3) + information))
+    np.testing.assert_allclose(part.mean, 0.75 * q.mean + 0.25 * exact)
+    mixed = 0.75 * np.linalg.inv(covariance) + 0.25 * (np.eye(3) + information)
+    np.testing.assert_allclose(part.factor @ part.factor.T, mixed)
+    np.testing.assert_allclose(none.factor, q.factor)
+
+
+def test_divergences_of_gaussians_are_those_of_dense_algebra(rng: np.random.Generator) -> None:
+    def divergence(mean: Any, cov: Any, other: Any, own: Any) -> float:
+        """KL(N(mean, cov) | N(other, own))."""
+        inverse, gap = np.linalg.inv(own), mean - other
+        logs = np.linalg.slogdet(own)[1] - np.linalg.slogdet(cov)[1]
+        return 0.5 * float(np.trace(inverse @ cov) + gap @ inverse @ gap - len(gap) + logs)
+
+    with jax.enable_x64(True):
+        (a, cov), (b, own) = gaussian(rng), gaussian(rng)
+        found, apart = float(a.divergence()), float(engine.difference(a, b))
+        begun = engine.start(3, 0.1, float)
+    assert found == pytest.approx(divergence(a.mean, cov, np.zeros(3), np.eye(3)))
+    both = divergence(a.mean, cov, b.mean, own) + divergence(b.mean, own, a.mean, cov)
+    assert apart == pytest.approx(0.5 * both)
+    np.testing.assert_allclose(begun.root(), 0.1 * np.eye(3))
+
+
+def test_moments_of_values_are_those_of_linear_functions_of_whitened_ones(rng: np.random.Generator) -> None:
+    """And their distance is the larger of shifts, in standard deviations, and of relative widenings."""
+    loading, level = rng.normal(size=(4, 3)), rng.normal(size=4)
+    run: Any = SimpleNamespace(fields=lambda _, white: (level[:, None] + loading @ white).T)
+    with jax.enable_x64(True):
+        q, covariance = gaussian(rng)
+        mean, sd = engine.FieldRun.moments(run, {}, q)
+    np.testing.assert_allclose(mean, level + loading @ q.mean)
+    np.testing.assert_allclose(sd, np.sqrt(np.diag(loading @ covariance @ loading.T)))
+    mean, sd = np.asarray(mean), np.asarray(sd)
+    assert engine.distance((mean, sd), (mean + 0.2 * sd, 1.1 * sd)) == pytest.approx(0.2 / 1.1)
+    assert engine.distance((mean, sd), (mean - 0.02 * sd, sd / 1.1)) == pytest.approx(np.log(1.1))

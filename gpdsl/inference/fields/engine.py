@@ -148,7 +148,7 @@ def start(dimension: int, sd: float, dtype: Any) -> Joint:
 
 
 def difference(a: Joint, b: Joint) -> Float[Array, ""]:
-    """Symmetric KL divergence of two Gaussians, per dimension: 0.01 is a tenth of a standard deviation everywhere."""
+    """The mean of the KL divergences of two Gaussians from each other."""
     gap = a.mean - b.mean
     spread = jnp.sum((a.factor.T @ b.root()) ** 2) + jnp.sum((b.factor.T @ a.root()) ** 2) - 2 * len(gap)
     apart = jnp.sum((a.factor.T @ gap) ** 2) + jnp.sum((b.factor.T @ gap) ** 2)
