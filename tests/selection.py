@@ -2,7 +2,7 @@
 
 From the longest on, a test of more than half a second of processor time is left to the slow tests where other quick
 tests run every line of gpdsl that it runs, or all but fewer than one for each of its seconds, where it is not the only
-one of its file, and where it does not stand in tests/noticed.txt. The lines that no quick test runs any more are printed: a
+one of its file, and where it does not stand in tests/noticed.txt. Lines that no quick test runs any more are printed: a
 few lines of a direct test run most of them. It takes an hour.
 `python -m tests.selection FOLDER` adds to the list by what was seen already, in a folder that
 `benchmarks/mutants.py --seen FOLDER` has written.

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.fields.calls import CURVATURES, REMAINDERS, _kernel, fit_emulator
 from gpdsl.inference.fields import engine
+from gpdsl.inference.fields.calls import CURVATURES, REMAINDERS, _kernel, fit_emulator
 from gpdsl.inference.fields.plan import OverFields
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.program.evaluation import field_means, roots
