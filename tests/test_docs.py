@@ -64,6 +64,11 @@ def same(printed: str, shown: str) -> bool:
     return words[0] == words[1] and all(near)
 
 
+def test_what_is_shown_is_compared_with_what_is_printed() -> None:
+    assert same("a 1.04 [2.  3.1]\n  time   9.1 s\n", "a 1.05 [2. 3.1]\n  time   0.2 s, of which compiling 0.1 s\n")
+    assert not same("a 1.04\n", "a 1.24\n") and not same("a 1.04\n", "b 1.04\n") and not same("1 2\n", "1\n")
+
+
 def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Run the `gpdsl` lines of a block; output shown under a line must be exactly what is printed."""
     for command, shown in commands(text):
