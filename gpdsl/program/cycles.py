@@ -10,6 +10,7 @@ gaps between rows make other frequencies, and trends, look like a cycle.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -60,24 +61,22 @@ def cycles(
     y = _numbers(declarations, values)
     if not y.size:
         return found, others
-    for latent in declarations.latents.values():
-        asked = list(_calls(latent.kernel, _whole(latent)))
-        for column in dict.fromkeys(at for _, at in asked):
+    for asked in _turning(declarations):
+        for column in dict.fromkeys(each.column for each in asked):
             x = _of_column(declarations, values, column)
             if len(x) < FEWEST or np.ptp(x) == 0:
                 continue
             rows = np.arange(len(x)) if len(x) <= ROWS else np.random.default_rng(0).choice(len(x), ROWS, replace=False)
             search = _searched(x[rows], y[rows], min(len(x) // 2, MOST))
-            for call in (call for call, at in asked if at == column):
-                name = _parameter(call, "means" if call.name == "SpectralMixture" else "period")
+            for turn in sorted((each for each in asked if each.column == column), key=lambda each: each.factor):
+                name = turn.name
                 if name not in free or name in found or len(shapes[name]) > 1:
                     continue
-                each = [search(HARMONICS[call.name]) for _ in range(int(np.prod(shapes[name])))]
-                power = 1 if call.name == "SpectralMixture" else -1
-                found[name] = np.reshape([seen[0] for seen in each], shapes[name]) ** power
-                others[name] = np.concatenate([seen[1:] for seen in each]) ** power
-                if call.name == "SpectralMixture" and (width := _parameter(call, "sds")) in free:
-                    found[width] = np.full(shapes[width], WIDE / np.ptp(x))
+                each = [search(turn.harmonics) for _ in range(int(np.prod(shapes[name])))]
+                found[name] = turn.value(np.reshape([seen[0] for seen in each], shapes[name]))
+                others[name] = turn.value(np.concatenate([seen[1:] for seen in each]))
+                if turn.width in free:
+                    found[turn.width] = np.full(shapes[turn.width], WIDE / np.ptp(x))
     return found, others
 
 
@@ -89,9 +88,10 @@ def radians(
     `starts` are their values. Steps that are longer lead past maxima of the evidence.
     """
     found: dict[str, float] = {}
-    for name, x, power in _named(declarations, values):
+    for turn in (each for asked in _turning(declarations) for each in asked):
+        name, x = turn.name, _of_column(declarations, values, turn.column)
         if len(x) and name in starts and declarations.params[name].constraint == "positive":
-            number = float(np.max(np.ptp(x) * np.asarray(starts[name]) ** power, initial=1.0))
+            number = float(np.max(np.ptp(x) * turn.frequency(np.asarray(starts[name])), initial=1.0))
             found[name] = min(1.0 / (2 * np.pi * number), found.get(name, 1.0))
     return found
 
@@ -101,19 +101,9 @@ def too_fast(
 ) -> bool:
     """Whether a period or frequency has more than a cycle in two of the smallest steps of its column: rows at even
     distances do not tell it from a slower one."""
-    some = [(x, power) for each, x, power in _named(declarations, values) if each == name and len(np.unique(x)) > 1]
-    return any(np.max(value**power) * np.min(np.diff(np.unique(x))) > FASTEST for x, power in some)
-
-
-def _named(
-    declarations: m.Declarations, values: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, Float[np.ndarray, " N"], int]]:
-    """Every period and frequency, the column that it is along, and -1 of a period."""
-    for latent in declarations.latents.values():
-        for call, at in _calls(latent.kernel, _whole(latent)):
-            mixture = call.name == "SpectralMixture"
-            name = _parameter(call, "means" if mixture else "period")
-            yield name, _of_column(declarations, values, at), 1 if mixture else -1
+    turns = (each for asked in _turning(declarations) for each in asked if each.name == name)
+    some = [(np.unique(_of_column(declarations, values, each.column)), each.frequency(value)) for each in turns]
+    return any(np.max(cycles) * np.min(np.diff(x)) > FASTEST for x, cycles in some if len(x) > 1)
 
 
 Column = tuple[str, int]
@@ -146,20 +136,127 @@ def _seen(each: m.Expression) -> Column:
     return "", 0
 
 
-def _calls(kernel: m.Kernel, arguments: tuple[Column, ...]) -> Iterator[tuple[m.KernelCall, Column]]:
-    """The kernels with cycles inside another, and the one column, or argument, that each sees."""
+@dataclass(frozen=True)
+class Turn:
+    """What says how fast something turns along a column: `factor` times its value, to a `power`, is the frequency.
+
+    `harmonics` are those that a cycle has; `width` is that of a component of a spectral mixture.
+    """
+
+    name: str
+    column: Column
+    harmonics: int
+    power: int = -1
+    factor: float = 1.0
+    width: str = ""
+
+    def frequency(self, value: np.ndarray) -> np.ndarray:
+        """Cycles in a unit of the column."""
+        return self.factor * value**self.power
+
+    def value(self, frequency: np.ndarray) -> np.ndarray:
+        """Which value has so many."""
+        return (frequency / self.factor) ** self.power
+
+
+def _turning(declarations: m.Declarations) -> Iterator[list[Turn]]:
+    """The periods and frequencies in the kernel of each latent, and those in all formulas of means and quantities."""
+    formulas = [latent.mean for latent in declarations.latents.values()]
+    formulas += [case.body for let in declarations.lets.values() for case in let.cases]
+    for latent in declarations.latents.values():
+        yield list(_of_kernel(declarations, latent.kernel, _whole(latent)))
+    calls = [each.distribution for each in declarations.observations]
+    while calls:
+        formulas += calls[-1].arguments.values()
+        calls += calls.pop().components
+    yield [each for formula in formulas for each in _of_formula(declarations, formula, {})]
+
+
+def _of_kernel(declarations: m.Declarations, kernel: m.Kernel, arguments: tuple[Column, ...]) -> Iterator[Turn]:
+    """Those of kernels with cycles inside another, along the one column, or argument, that each sees."""
     match kernel:
         case m.KernelScale(kernel=inner):
-            yield from _calls(inner, arguments)
+            yield from _of_kernel(declarations, inner, arguments)
         case m.KernelSum(terms=inside) | m.KernelProduct(factors=inside):
             for each in inside:
-                yield from _calls(each, arguments)
-        case m.KernelCall():
+                yield from _of_kernel(declarations, each, arguments)
+        case m.KernelCall(name=name):
             on = tuple(map(_seen, kernel.on)) or arguments
-            if kernel.name in HARMONICS and len(on) == 1:
-                yield kernel, on[0]
+            if name == "SpectralMixture" and len(on) == 1:
+                yield Turn(_parameter(kernel, "means"), on[0], HARMONICS[name], 1, width=_parameter(kernel, "sds"))
+            elif name in HARMONICS and len(on) == 1:
+                yield Turn(_parameter(kernel, "period"), on[0], HARMONICS[name])
             for each in kernel.kernels:
-                yield from _calls(each, on)
+                yield from _of_kernel(declarations, each, on)
+        case m.KernelFormula(points=points, body=body):
+            on = tuple(map(_seen, kernel.on)) or arguments
+            if len(on) == 1:
+                yield from _of_formula(declarations, body, {**kernel.arguments, **dict.fromkeys(points, on[0])})
+
+
+def _of_formula(
+    declarations: m.Declarations, body: m.Expression, local: Mapping[str, m.Expression | Column]
+) -> Iterator[Turn]:
+    """Those in sines and cosines, `sin(2 * pi * x / p + a)`; `local` are the points and arguments of a kernel.
+
+    A kernel has the square of a sine, which turns twice as fast.
+    """
+    waiting = [body]
+    while waiting:
+        each = waiting.pop()
+        waiting += m.parts(each)
+        if isinstance(each, m.Operation) and each.operator in {"sin", "cos"}:
+            number, powers = _product(declarations, each.operands[0], local) or (0.0, {})
+            columns, names = (
+                [k for k in powers if isinstance(k, tuple)],
+                [k for k in powers if k and isinstance(k, str)],
+            )
+            if len(columns) == len(names) == 1 and powers[columns[0]] == 1 and abs(powers[names[0]]) == 1:
+                factor = abs(number) / np.pi * (1.0 if local and each.operator == "sin" else 0.5)
+                yield Turn(names[0], columns[0], 3 if local or "" in powers else 1, powers[names[0]], factor)
+
+
+Powers = dict[str | Column, int]
+
+
+def _product(
+    declarations: m.Declarations, each: m.Expression | Column, local: Mapping[str, m.Expression | Column]
+) -> tuple[float, Powers] | None:
+    """A number times powers of parameters and columns, and of "", the number of a harmonic; of a sum, what has columns.
+
+    None for anything else.
+    """
+    match each:
+        case m.Number(value=value):
+            return float(value), {}
+        case m.IndexNumber():
+            return 1.0, {"": 1}
+        case m.Read(name=name) if name in declarations.inputs:
+            return 1.0, {_seen(each): 1}
+        case m.Read(name=name) if name in declarations.params:
+            return 1.0, {name: 1}
+        case m.Local(name=name) if name in local:
+            return _product(declarations, local[name], local)
+        case m.FunctionCall(body=inner) | m.Operation(operator="neg", operands=(inner,)):
+            return _product(declarations, inner, local)
+        case m.Operation(operator="-", operands=(m.Local(name=a), m.Local(name=b))) if a in local and local[
+            a
+        ] == local.get(b):
+            return _product(declarations, local[a], local)
+        case m.Operation(operator="*" | "/" | "+" | "-" as operator, operands=(left, right)):
+            one, other = (_product(declarations, side, local) for side in (left, right))
+            if one is None or other is None:
+                return None
+            if operator in "*/":
+                sign = 1 if operator == "*" else -1
+                return one[0] * other[0] ** sign, {
+                    key: one[1].get(key, 0) + sign * other[1].get(key, 0) for key in one[1] | other[1]
+                }
+            moving = [side for side in (one, other) if any(isinstance(key, tuple) for key in side[1])]
+            return moving[0] if len(moving) == 1 else None
+        case (str(), int()):
+            return 1.0, {each: 1}
+    return None
 
 
 def _parameter(call: m.KernelCall, argument: str) -> str:

@@ -44,7 +44,7 @@ class Scales:
 
     `loadings` are parameters of either sign that multiply a latent, `frequencies` those of spectral mixtures, `places`
     those that say where something happens along a column; `lengths` are length-scales and periods, and `cyclic` says
-    whether a kernel has a period or frequencies. `local` are the
+    whether a kernel has a period or frequencies, or a formula a sine. `local` are the
     arguments of the kernel or density by formula that is being read, `centre` the mean of the latent's first column.
     `unitless`: numbers have no unit, as in the formula of a density, where 1 + z^2 says that z has none.
     """
@@ -238,6 +238,7 @@ class Scales:
         if operator == "if":
             branches = [self.sized(each, env) for each in operands[1:]]
             return self._sum([each for each in branches if each is not None])
+        self.cyclic |= operator in {"sin", "cos"}
         inside = [self.size(each, env) for each in operands]
         if operator in {"*", "/"}:
             return self._product(inside[0], inside[1], 1.0 if operator == "*" else -1.0)

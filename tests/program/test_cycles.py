@@ -186,3 +186,27 @@ def test_cycles_are_too_fast_where_two_of_the_smallest_steps_have_more_than_one(
     assert [too_fast(seasons, values, "p", np.array(p)) for p in (0.9, 1.0, 7.0)] == [True, False, False]
     assert [too_fast(mixture, values, "mu", np.array(mu)) for mu in ([0.1, 1.1], [0.1, 0.9])] == [True, False]
     assert not too_fast(seasons, {**values, "x": np.ones(40)}, "q", np.array(1e-9)), "rows at one place have no step"
+
+
+FORMULAS = {
+    "phase": "let h = a * sin(2 * pi * (x - 3) / p + 1)\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f + h, 0.3)",
+    "mean": "latent f(x) ~ GP(a * cos(2 * pi / p * x), RBF(1))\ny ~ Normal(f, 0.3)",
+    "series": "index k in 1..3\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f + sum(k, a * cos(x * k * w)), 0.3)",
+    "function": "function t(u; p) = u * pi / p\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f + sin(2 * t(x)), 0.3)",
+    "distance": "kernel k(r; p) = exp(-2 * sin(pi * r / p)^2)\nlatent f(z, x) ~ GP(0, k(on = x))\ny ~ Normal(f, 0.3)",
+    "points": "kernel k(s, t; w) = cos(w * (s - t))\nlatent f(x) ~ GP(0, 2 * k())\ny ~ Normal(f, 0.3)",
+}
+
+
+@pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS)
+def test_sines_of_formulas_start_at_the_cycles_too(x: np.ndarray, rng: np.random.Generator, formula: str) -> None:
+    text = (
+        "input x : real\ninput z : real\noutput y : real\nparam a : real\nparam p : positive\nparam w : positive\n"
+        + formula
+    )
+    values = {"x": x, "z": rng.normal(size=len(x)), "y": np.sin(1.7 * x) + 0.2 * rng.normal(size=len(x))}
+    starts = found(text, values, "a", "p", "w")
+    assert starts == {name: pytest.approx({"p": 2 * np.pi / 1.7, "w": 1.7}[name], rel=0.02) for name in starts}
+    assert len(starts) == 1
+    lengths = radians(gpdsl.compile(text).declarations, values, starts)
+    assert lengths == {name: pytest.approx(1 / (np.ptp(x) * 1.7), rel=0.02) for name in starts}
