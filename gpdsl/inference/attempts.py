@@ -185,7 +185,8 @@ def attempt(problem: Problem, engine: Engine) -> Result:
             worthless = _worthless(problem, _best(tried).result)
         drawn = not tried[-1].result.interrupted and _symmetric(problem, engine, tried)
         problem.monitor.history[:] = _best(tried).history
-        nothing = "" if worthless is None else _of_nothing(problem.program, problem.options.beta * worthless)
+        more = 0.0 if worthless is None else problem.options.beta * (worthless - _best(tried).result.elbo)
+        nothing = "" if worthless is None else _of_nothing(problem.program, more)
         return _concluded(problem, tried, nothing, drawn)
     except KeyboardInterrupt:  # between two searches
         problem.monitor.history[:] = _best(tried).history
@@ -351,14 +352,15 @@ def _other_seed(problem: Problem, number: int) -> Problem:
 # --- what was done ----------------------------------------------------------------------------------------------
 
 
-def _of_nothing(program: Program, worth: float) -> str:
-    """That the latents are worth no more than none."""
+def _of_nothing(program: Program, more: float) -> str:
+    """That the latents are worth no more than none: by how many nats, since those of standardised data are others."""
     known = program.declarations.inputs
     inputs = [known[name] for group in program.groups for name in group.inputs if name in known]
     groups = inputs and all(each.label is not None for each in inputs)
     found = "the groups differ by no more than chance" if groups else "the latents explain nothing"
     level = missing_level(program)
-    return f"{found}: unrelated rows are worth {worth:.1f} nats{'; ' * bool(level)}{level}"
+    worth = f"{abs(more):.1f} nats {'more' if more > 0 else 'less'}" if round(more, 1) else "as much"
+    return f"{found}: unrelated rows are worth {worth}{'; ' * bool(level)}{level}"
 
 
 def _concluded(problem: Problem, tried: list[Attempt], nothing: str, drawn: bool) -> Result:
