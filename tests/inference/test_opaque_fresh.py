@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +54,25 @@ def surrogate_of(rng: np.random.Generator, features: int, anchors: Anchors | Non
         Reads((0, 1)),
         (("g", (2,)),),
     )
+
+
+def test_the_expected_residual_is_that_of_a_quadratic(rng: np.random.Generator) -> None:
+    """E[a + b'z + z'Cz / 2], z = x - centre: C / 2 are slopes in covariances; without C the mean may move."""
+    linear, hessian = rng.normal(size=(ROWS, 2)), rng.normal(size=(ROWS, 2, 2))
+    hessian += np.swapaxes(hessian, 1, 2)
+    known, covariance = (np.array([np.cov(rng.normal(size=(2, 9))) for _ in range(ROWS)]) for _ in range(2))
+    level, moved = rng.normal(size=ROWS), rng.normal(size=(ROWS, 2))
+    with jax.enable_x64(True):
+        for curved, away in ((hessian, 0.0), (0.0 * hessian, moved)):
+            at_centre = level + 0.5 * np.einsum("nij,nji->n", curved, known)
+            told = replace(
+                surrogate_of(rng, 3), covariance=known, level=at_centre, slope=linear, curvature=0.5 * curved
+            )
+            mean = np.asarray(told.centre) + away
+            q: Any = SimpleNamespace(mean=jnp.asarray(mean)[None], covariance=jnp.asarray(covariance)[None])
+            found = told.residual(SimpleNamespace(), {}, q)[0]  # type: ignore[arg-type]
+            expected = level + np.sum(linear * away, axis=1) + 0.5 * np.einsum("nij,nji->n", curved, covariance)
+            np.testing.assert_allclose(found, expected)
 
 
 @pytest.mark.parametrize("quadratic", [False, True])

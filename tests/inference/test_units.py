@@ -217,6 +217,8 @@ def test_slopes_that_are_held_at_zero_are_no_outputs_without_noise() -> None:
 
 
 PRODUCTS = "param v : positive\nparam c : positive\nparam sigma : positive\nlatent f(x) ~ GP(0, {kernel})\n"
+OTHERS = {"W": "real[level, 2]", "kappa": "positive[level]", "per": "positive", "at": "real"}
+OTHERS |= dict.fromkeys(("weights", "means", "sds"), "positive[2]")
 
 
 @pytest.mark.parametrize(
@@ -225,18 +227,34 @@ PRODUCTS = "param v : positive\nparam c : positive\nparam sigma : positive\nlate
         ("ArcCosine(weight = v, bias = c, order = 1)", {"v": (-2, 2), "c": (0, 2)}),
         ("Polynomial(degree = 2, ell = v, offset = c)", {"v": (1, -0.5), "c": (0, 1)}),
         ("sigma^2 * Polynomial(degree = 2, ell = v, offset = c)", {"v": (1, 0), "c": (0, 0)}),
+        ("v * Linear() + c^2 * Constant()", {"v": (-2, 2), "c": (0, 1)}),
+        ("v^2 * RationalQuadratic(1, c)", {"v": (0, 1), "c": (0, 0)}),
+        ("v * RBF(c) * Periodic(1, c)", {"v": (0, 2), "c": (1, 0)}),
+        ("v^2 * Periodic(c, 2 * per)", {"v": (0, 1), "c": (0, 0), "per": (1, 0)}),
+        ("v * (Cosine(per) + Matern12(c))", {"v": (0, 2), "per": (1, 0), "c": (1, 0)}),
+        ("SpectralMixture(weights, means, sds)", {"weights": (0, 2), "means": (-1, 0), "sds": (-1, 0)}),
+        ("RBF(c, on = x) * Coregion(W, kappa, on = k)", {"W": (0, 1), "kappa": (0, 2), "c": (1, 0)}),
+        ("ChangePoint(v * RBF(c), 2 * v * Matern32(3 * c), at, per)", {"v": (0, 2), "at": (1, 0), "per": (1, 0)}),
     ],
 )
 def test_kernels_of_products_have_the_unit_of_the_variance(
     kernel: str, expected: dict[str, tuple[float, float]], rng: np.random.Generator
 ) -> None:
-    """Powers of the units of x and y by which weights, length-scales and offsets move, with a factor and without."""
+    """Powers of the units of x and y by which weights, length-scales and offsets move, with a factor and without.
+
+    And periods, frequencies and places, which have the unit of x or that of what is one by it.
+    """
     x, y = _rows(rng)
+    places = {"k": np.arange(len(x)) % 3 + 1} if "k)" in kernel else {}
+    more = "".join(f"param {name} : {of}\n" for name, of in OTHERS.items() if name in kernel)
+    text = PRODUCTS.replace("f(x)", "f(x, k)") if places else PRODUCTS
+    more = "index level in 1..3\ninput k : label[level]\n" * bool(places) + more
     model = gpdsl.compile(
-        "input x : real\noutput y : real\n" + PRODUCTS.format(kernel=kernel) + "y ~ Normal(f, sigma)\n"
+        "input x : real\noutput y : real\n" + more + text.format(kernel=kernel) + "y ~ Normal(f, sigma)\n"
     )
     starts = [
-        prepare(model, {"x": a * x, "y": b * y}, {}, {})[0].parameters.initial for a, b in ((1, 1), (1e3, 1), (1, 1e4))
+        prepare(model, {"x": a * x, "y": b * y, **places}, {}, {})[0].parameters.initial
+        for a, b in ((1, 1), (1e3, 1), (1, 1e4))
     ]
     for name, (of_x, of_y) in expected.items():
         assert starts[1][name] / starts[0][name] == pytest.approx(1e3**of_x, rel=1e-3)

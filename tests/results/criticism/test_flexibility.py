@@ -7,7 +7,9 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.inference.posteriors.family import Inverse, spread_of
 from gpdsl.program.cache import precision
+from gpdsl.results.criticism import structure
 from gpdsl.results.criticism.places import calibrated, uneven
 
 
@@ -166,3 +168,22 @@ def test_neighbours_are_those_of_all_columns() -> None:
         fit = gpdsl.compile(text.format(width)).fit(data, progress=False)
         found = next(each for each in fit.diagnose() if each.name == "calibration")
         assert ("neighbours in the inputs miss alike" in found.said) == doubtful == found.doubtful
+
+
+def test_what_others_tell_is_the_share_of_the_spread_that_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two sets of values, by conditioning each value on the others of its set, and squares about their means."""
+    monkeypatch.setattr(structure, "learn_noise", lambda program: program)
+    inverses, left, spread, rng = [], 0.0, 0.0, np.random.default_rng(0)
+    for count in (6, 4):
+        at = rng.uniform(0, 3, count)
+        whole = np.exp(-0.5 * (at[:, None] - at) ** 2) + 0.2 * np.eye(count)
+        inverse = np.diagonal(np.linalg.inv(whole))
+        inverses.append(Inverse(inverse, at, spread_of(np.linalg.cholesky(whole)), np.arange(count)))
+        for n in range(count):
+            rest = np.arange(count) != n
+            left += whole[n, n] - whole[n, rest] @ np.linalg.solve(whole[np.ix_(rest, rest)], whole[rest, n])
+        drawn = rng.multivariate_normal(np.zeros(count), whole, 20_000)
+        spread += float(np.mean(np.sum((drawn - drawn.mean(axis=1, keepdims=True)) ** 2, axis=1)))
+    assert structure._told_by_others("", inverses) == pytest.approx(1.0 - left / spread, abs=0.02)  # type: ignore[arg-type]
+    assert structure._told_by_others("noise is given", inverses) == 0.0  # type: ignore[arg-type]
+    assert structure._told_by_others("", []) == 0.0  # type: ignore[arg-type]

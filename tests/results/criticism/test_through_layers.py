@@ -137,6 +137,33 @@ def test_nodes_of_the_variables_of_rows_average_over_their_prior(row: str) -> No
     np.testing.assert_allclose(np.exp(some).mean(axis=0), found[[3, 11]], atol=5 * error[[3, 11]].max())
 
 
+def test_nodes_have_the_moments_of_the_prior_and_of_q(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two variables beside a latent, in three rows, of which q knows one well and another hardly."""
+    q = np.array([[0.0, 0.0], [1.2, -0.5], [0.3, 0.8]]), np.array([[1.0, 1.0], [0.04, 0.5], [0.6, 0.2]])
+    around, scale = np.array([[0.0, 3.0], [1.0, 2.0], [-2.0, 0.0]]), np.array([2.0, 0.5])
+    monkeypatch.setattr(through_layers, "white_of_fitted", lambda *_: q)
+    monkeypatch.setattr(through_layers, "prior_of", lambda *_: (around, scale))
+    groups = [SimpleNamespace(per_row=False), SimpleNamespace(per_row=True, size=2, start=1, stop=3)]
+    fit: Any = SimpleNamespace(predicting=SimpleNamespace(latents=3, groups=groups))
+    nodes = through_layers._nodes(fit, {}, {}, 2048, 3)  # type: ignore[arg-type]
+    white = (nodes.values[..., 1:] - around[:, None]) / scale
+    for weights, (mean, variance) in ((np.exp(nodes.prior), (0.0 * q[0], 1.0 + 0.0 * q[1])), (nodes.q, q)):
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+        found = np.einsum("rn,rnd->rd", weights, white)
+        np.testing.assert_allclose(found, mean, atol=0.03)
+        spread = np.einsum("rn,rnd->rd", weights, (white - found[:, None]) ** 2)
+        np.testing.assert_allclose(spread, variance, rtol=0.1, atol=0.01)
+    assert not nodes.values[..., 0].any()
+    np.testing.assert_allclose(nodes.divergence, [_divergence(*each) for each in zip(*q, strict=True)])
+
+
+def _divergence(mean: np.ndarray, variance: np.ndarray) -> float:
+    """KL of independent normals from standard ones, by quadrature."""
+    z = np.linspace(-12, 12, 20_001)
+    q, p = stats.norm(mean[:, None], np.sqrt(variance)[:, None]), stats.norm()
+    return float(np.trapezoid(q.pdf(z) * (q.logpdf(z) - p.logpdf(z)), z, axis=1).sum())
+
+
 def test_what_one_gaussian_for_a_variable_of_two_peaks_loses_is_told() -> None:
     """Of y = w^2 + e the bound lies below the evidence by what q of w costs, which is found by quadrature."""
     rng = np.random.default_rng(0)
