@@ -35,6 +35,9 @@ CONSTANT = 1e-13
 RATIOS, TRENDS, HALF_WAVES = (0.2, 1.0, 5.0), (0.0, 30.0), 5
 """Variances of a wave's weight and of a trend, in units of the noise; and half waves in the span that a trend has."""
 
+SEVERAL = 8
+"""The most cycles in one array of a formula: more are features at random, not what data go through."""
+
 OTHERS, LOWER = 8, 12.0
 """The most other frequencies that are told, and nats that each may be worth less than the best."""
 
@@ -70,9 +73,10 @@ def cycles(
             search = _searched(x[rows], y[rows], min(len(x) // 2, MOST))
             for turn in sorted((each for each in asked if each.column == column), key=lambda each: each.factor):
                 name = turn.name
-                if name not in free or name in found or len(shapes[name]) > 1:
+                number = int(np.prod(shapes.get(name, ())))
+                if name not in free or name in found or len(shapes[name]) > 1 or (number > SEVERAL and not turn.width):
                     continue
-                each = [search(turn.harmonics) for _ in range(int(np.prod(shapes[name])))]
+                each = [search(turn.harmonics) for _ in range(number)]
                 found[name] = turn.value(np.reshape([seen[0] for seen in each], shapes[name]))
                 others[name] = turn.value(np.concatenate([seen[1:] for seen in each]))
                 if turn.width in free:

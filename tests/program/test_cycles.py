@@ -210,3 +210,11 @@ def test_sines_of_formulas_start_at_the_cycles_too(x: np.ndarray, rng: np.random
     assert len(starts) == 1
     lengths = radians(gpdsl.compile(text).declarations, values, starts)
     assert lengths == {name: pytest.approx(1 / (np.ptp(x) * 1.7), rel=0.02) for name in starts}
+
+
+def test_many_random_features_are_no_cycles(x: np.ndarray) -> None:
+    text = (
+        "index k in 1..20\ninput x : real\noutput y : real\nparam w[k] : positive\nlatent f(x) ~ GP(0, RBF(1))\n"
+        "y ~ Normal(f + sum(k, sin(w[k] * x)), 0.3)"
+    )
+    assert found(text, {"x": x, "y": np.sin(1.7 * x)}, "w") == {}
