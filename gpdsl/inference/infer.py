@@ -265,7 +265,8 @@ def _problem(program: Program, data: Data, options: Options, planned: Plan, moni
 def explained(program: Program, data: Data, options: Options) -> str:
     """The plan for a fit, in words."""
     if program.fields:
-        return explain_fields(program, data, options)
+        fields = explain_fields(program, data, options)
+        return fields + explain_chains(program, options, data.rows) if options.engine == "mcmc" else fields
     asked = with_waves(program, data, options)
     decided = plan(program, data, asked)
     if asked is not options:

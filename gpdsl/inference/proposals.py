@@ -330,6 +330,9 @@ def moments(
 FEW = 25
 """Weights below which no tail can be fitted: they stay as they are."""
 
+EQUAL = 1e-9
+"""Share of the largest weight up to which differences are rounding."""
+
 
 def worth(weights: Float[np.ndarray, " draws"]) -> float:
     """As many draws of equal weight tell as much (Kish 1965)."""
@@ -337,7 +340,7 @@ def worth(weights: Float[np.ndarray, " draws"]) -> float:
 
 
 def smoothed(log_ratios: Float[np.ndarray, " draws"]) -> tuple[Float[np.ndarray, " draws"], float]:
-    """Log weights that add up to 1, and Pareto's k: NaN of few weights; above 0.7 averages are not to be trusted."""
+    """Log weights that add up to 1, and Pareto's k, above 0.7 not to be trusted; NaN of few weights, or equal ones."""
     found = np.asarray(log_ratios, float)
     found = np.where(np.isfinite(found), found, -np.inf) - np.max(found)
     count = len(found)
@@ -347,7 +350,7 @@ def smoothed(log_ratios: Float[np.ndarray, " draws"]) -> tuple[Float[np.ndarray,
         order = np.argsort(found)
         largest, threshold = order[-tail:], found[order[-tail - 1]]
         excess = np.exp(found[largest]) - np.exp(threshold)
-        if np.isfinite(threshold) and excess[0] < excess[-1]:
+        if np.isfinite(threshold) and excess[-1] - excess[0] > EQUAL:
             shape, scale = generalised_pareto(np.maximum(excess, np.finfo(float).tiny))
             places = (np.arange(tail) + 0.5) / tail
             quantiles = scale * (np.expm1(-shape * np.log1p(-places)) / shape if shape else -np.log1p(-places))

@@ -227,7 +227,8 @@ class Averaged(Prediction):
         try:
             if name in self._declarations.outputs:
                 return self.standardised.back(name, of_output(self.beliefs, name, partial(self._of_law, probability)))
-            return self.standardised.back(name, of_quantity(self.beliefs, name, compute))
+            found = self.standardised.back(name, of_quantity(self.beliefs, name, compute))
+            return found[0] if name in field_quantities(self._declarations) else found
         except NoLawError:
             return None
 
@@ -243,7 +244,8 @@ class Averaged(Prediction):
         if len(some) == len(self.weights) and np.array_equal(low, high):
             return low
         scale = np.max(np.abs(ends - others), axis=0)
-        has_formula = self._laws[some[0]].beyond(name, self.standardised.into(name, high), "<=") is not None
+        rows = name not in field_quantities(self._declarations)
+        has_formula = rows and self._laws[some[0]].beyond(name, self.standardised.into(name, high), "<=") is not None
         shares = [
             partial(self._share, law, name) if has_formula else self._below(each, name, probability)
             for law, each in zip(self._laws, self.settings, strict=True)

@@ -61,7 +61,7 @@ def is_opaque(program: Program) -> bool:
 
 def opaque_log_densities(beliefs: Beliefs) -> Float[Array, "S K rows"]:
     """The same at draws, through opaque functions, called in between at as many samples as the budget allows."""
-    simulations, count = beliefs.simulations, OPAQUE_SAMPLES
+    simulations, count = beliefs.simulations, OPAQUE_SAMPLES if np.any(beliefs.marginals.variance) else 1
     if simulations is None or not simulations.uses:
         if simulations is not None:
             count = simulations.likelihood_samples(beliefs, count)

@@ -222,7 +222,7 @@ def fit_model(
     if callback is not None and not callable(callback):
         raise GpdslError(f"callback: expected a function that takes a Progress, got {quoted(repr(callback))[:60]}")
     begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
-    known = start_of(start if before is None or not before.at_rows.carries else before)
+    known = start_of(start if before is None else before)
     begun_at = start if before is None else before
     verify = None if before is None else partial(verify_data, checkpoint, before)
     units = ANY if begun_at is None else units_of(begun_at, resumed=before is not None)

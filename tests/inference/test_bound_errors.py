@@ -230,18 +230,18 @@ def test_of_surrogates(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
 def test_of_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[FieldRun] = []
-    plain = FieldRun.assessed
+    plain = FieldRun.reassessed
 
-    def assessed(run: FieldRun, known: Any) -> Bound:
+    def reassessed(run: FieldRun) -> Any:
         runs.append(run)
-        return plain(run, known)
+        return plain(run)
 
-    monkeypatch.setattr(FieldRun, "assessed", assessed)
+    monkeypatch.setattr(FieldRun, "reassessed", reassessed)
     rng = np.random.default_rng(0)
     data = {"path": rng.random((10, 3)), "t": rng.standard_normal(10) + 1}
     fit = gpdsl.compile(FIELD).fit(data)
     bounds = iter([(fit.elbo, fit.elbo_se)])
-    assert_calibrated(fit, lambda _: next(bounds, None) or plain(runs[-1], {}))
+    assert_calibrated(fit, lambda _: next(bounds, None) or sum_and_error(plain(runs[-1])))
 
 
 def test_replicates_and_strata() -> None:

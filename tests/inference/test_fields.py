@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
 
 import gpdsl
-from gpdsl.inference.fields import engine
+from gpdsl.inference.fields import bound, engine
 from gpdsl.inference.fields.calls import CURVATURES, REMAINDERS, _kernel, fit_emulator
 from gpdsl.inference.fields.plan import OverFields
 from gpdsl.kernels.numerics import jitters_for
@@ -186,15 +187,138 @@ def test_bent_rays_against_a_markov_chain() -> None:
     assert 0.88 < np.mean(sd / draws.std(axis=0)) < 1.05  # a Gaussian inside a bent posterior is somewhat narrow
 
 
-def test_hyperparameters_are_those_of_the_evidence() -> None:
+LEARNT_DATA = straight_data(rows=40, seed=5)
+
+
+@pytest.fixture(scope="module")
+def learnt() -> gpdsl.Fit:
+    """Straight rays with noise and length-scale learnt."""
+    return gpdsl.compile(STRAIGHT, externals={"travel": traced}).fit(LEARNT_DATA)
+
+
+def evidence_at(logs: np.ndarray, data: dict[str, np.ndarray] = LEARNT_DATA) -> float:
+    return exact(data, *np.exp(logs))[2]
+
+
+def test_hyperparameters_are_those_of_the_evidence(learnt: gpdsl.Fit) -> None:
     """Noise and length-scale learnt: the bound is the log evidence here, so they maximise it."""
-    data = straight_data(rows=40, seed=5)
-    fit = gpdsl.compile(STRAIGHT, externals={"travel": traced}).fit(data)
-    s, ell = (float(fit.parameters[name]) for name in ("s", "ell"))
-    best = exact(data, s, ell)[2]
-    assert abs(fit.elbo - best) < 0.01
-    for other in ((s * 1.1, ell), (s / 1.1, ell), (s, ell * 1.1), (s, ell / 1.1)):
-        assert exact(data, *other)[2] < best + 1e-3
+    at = np.log([learnt.parameters["s"], learnt.parameters["ell"]])
+    best = evidence_at(at)
+    assert abs(learnt.elbo - best) < 1e-4 and learnt.message == "converged"
+    steps = 0.1 * np.vstack([np.eye(2), -np.eye(2)])
+    assert all(evidence_at(at + step) < best for step in steps)
+
+
+def test_their_standard_errors_are_its_curvature(learnt: gpdsl.Fit) -> None:
+    at, h = np.log([learnt.parameters["s"], learnt.parameters["ell"]]), 1e-3 * np.eye(2)
+    second = [
+        [
+            evidence_at(at + a + b) - evidence_at(at + a - b) - evidence_at(at - a + b) + evidence_at(at - a - b)
+            for a in h
+        ]
+        for b in h
+    ]
+    errors = np.exp(at) * np.sqrt(np.diag(np.linalg.inv(-np.array(second) / 4e-6)))
+    found = learnt.standard_errors
+    np.testing.assert_allclose([found["s"], found["ell"]], errors, rtol=0.01)
+
+
+def test_rows_leave_a_linear_field_exactly(learnt: gpdsl.Fit) -> None:
+    """Eqs. 5.10 to 5.12 of Rasmussen and Williams (2006)."""
+    s, ell, path = float(learnt.parameters["s"]), float(learnt.parameters["ell"]), LEARNT_DATA["path"]
+    inverse = np.linalg.inv(path @ covariance(ell) @ path.T + s**2 * np.eye(40))
+    gap, own = inverse @ (LEARNT_DATA["t"] - path @ (1 + 0.5 * POINTS[:, 1])), np.diag(inverse)
+    found = learnt.loo(LEARNT_DATA)
+    np.testing.assert_allclose(found.pointwise, 0.5 * np.log(own / (2 * np.pi)) - 0.5 * gap**2 / own, atol=1e-5)
+    assert found.method == "exact leave-one-out" and found.elpd_error == 0
+    (said,) = (each for each in learnt.diagnose(LEARNT_DATA).findings if each.name == "q against the posterior")
+    assert "it is the posterior" in said.said
+
+
+def test_a_fit_goes_on_from_another(learnt: gpdsl.Fit) -> None:
+    again = learnt.model.fit(LEARNT_DATA, start=learnt)
+    assert again.history[0, 1] == pytest.approx(learnt.elbo, abs=1e-3) and learnt.history[0, 1] < learnt.elbo - 0.1
+    assert again.elbo == pytest.approx(learnt.elbo, abs=1e-5)
+
+
+COUNTS = """
+model counts "Counts of what two places send to each detector"
+index g in 1..2
+input  path : real[g]
+output n : count
+const node[g] = lattice(0, 1, 2)
+latent f(node) ~ GP(0.5, RBF(0.7))
+n ~ Poisson(sum(g, path[g] * exp(f[g])))
+"""
+
+
+def test_rows_leave_a_bent_field_by_its_sites(rng: np.random.Generator) -> None:
+    """Against quadrature over the two values, both for the site and for the density without it."""
+    path, n = rng.uniform(0, 3, (12, 2)), rng.poisson(4.0, 12).astype(float)
+    data = {"path": path, "n": n}
+    fit = gpdsl.compile(COUNTS).fit(data, diagnose="no")
+    mean, root = fit.predict(data).mean("f"), np.linalg.cholesky(fit.predict(data).covariance("f"))
+    x, w = np.polynomial.hermite_e.hermegauss(60)
+    u, weights = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2), np.outer(w, w).ravel() / (2 * np.pi)
+
+    def told(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """log p(n | f), its gradient and Hessian in u, of all rows."""
+        parts = path * np.exp(mean + u @ root.T)[:, None]
+        rate = parts.sum(axis=2)
+        outer = np.einsum("sni,snj->snij", parts, parts)
+        slope = parts * (n / rate - 1)[..., None]
+        bend = slope[..., None] * np.eye(2) - outer * (n / rate**2)[..., None, None]
+        density = n * np.log(rate) - rate - scipy.special.gammaln(n + 1)
+        return density, slope @ root, np.einsum("ia,snij,jb->snab", root, bend, root)
+
+    _, slopes, bends = (np.tensordot(weights, each, axes=1) for each in told(u))
+    expected = []
+    for row, (g, bend) in enumerate(zip(slopes, bends, strict=True)):
+        inverse = np.linalg.inv(np.eye(2) + bend)
+        density = told(u @ np.linalg.cholesky(inverse).T - inverse @ g)[0][:, row]
+        expected.append(np.log(weights @ np.exp(density)))
+    found = fit.loo(data)
+    np.testing.assert_allclose(found.pointwise, expected, atol=0.02)
+    assert np.nanmax(found.k) < 0.5
+
+
+OPEN = STRAIGHT.replace("ell : positive = 0.4", "ell : positive = 0.4 ~ LogNormal(-1, 0.5)").replace(
+    "let tau", "let total = sum(g, f[g])\nlet tau"
+)
+
+
+def on_a_grid(data: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Length-scales, their posterior shares, and means and standard deviations of the field at each of them."""
+    grid = np.linspace(-2.5, 0.5, 61)
+    known = [exact(data, NOISE, ell) for ell in np.exp(grid)]
+    log = np.array([each[2] for each in known]) + scipy.stats.norm.logpdf(grid, -1, 0.5)
+    sds = np.sqrt([np.diag(each[1]) for each in known])
+    return np.exp(grid), np.exp(log - np.logaddexp.reduce(log)), np.stack([each[0] for each in known]), sds
+
+
+@pytest.mark.parametrize(
+    ("options", "off"),
+    [
+        ({"hyperparameters": "integrated"}, 0.02),
+        pytest.param({"engine": "mcmc"}, 0.15, marks=pytest.mark.slow),
+    ],
+)
+def test_length_scales_are_averaged_over(options: dict[str, Any], off: float) -> None:
+    data = straight_data()
+    fit = gpdsl.compile(OPEN, externals={"travel": traced}).fit(data, fixed=["s"], diagnose="no", **options)
+    ells, weights, means, sds = on_a_grid(data)
+    mean = weights @ means
+    sd = np.sqrt(weights @ (sds**2 + (means - mean) ** 2))
+    prediction = fit.predict(data)
+    assert np.max(np.abs(prediction.mean("f") - mean) / sd) < off
+    np.testing.assert_allclose(prediction.sd("f"), sd, rtol=off)
+    shares = [weights @ scipy.stats.norm.cdf((end - means) / sds) for end in prediction.interval("f", 0.9)]
+    np.testing.assert_allclose(shares, np.repeat([[0.05], [0.95]], SIDE**2, axis=1), atol=off / 3)
+    low, high = prediction.interval("total", 0.9)
+    assert low < mean.sum() < high and np.shape(low) == ()
+    assert float(fit.settings.mean("ell")) == pytest.approx(weights @ ells, rel=off)
+    if "engine" in options:
+        assert np.isfinite(fit.loo(data).elpd)
 
 
 def test_a_budget_is_kept_and_failures_are_left_out() -> None:
@@ -345,14 +469,14 @@ def test_an_emulator_is_the_regression_that_best_foretells_the_latest_calls() ->
 def test_precisions_of_no_sign_are_reflected() -> None:
     turned = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     with jax.enable_x64(True):
-        found = engine.reflected(jnp.asarray(turned @ np.diag([-2.0, 0.5, 3.0]) @ turned.T))
+        found = bound.reflected(jnp.asarray(turned @ np.diag([-2.0, 0.5, 3.0]) @ turned.T))
     np.testing.assert_allclose(found, turned @ np.diag([2.0, 0.5, 3.0]) @ turned.T, atol=1e-12)
 
 
-def gaussian(rng: np.random.Generator) -> tuple[engine.Joint, np.ndarray]:
+def gaussian(rng: np.random.Generator) -> tuple[bound.Joint, np.ndarray]:
     """q of three values, and its covariance."""
     precision = np.cov(rng.normal(size=(3, 9))) + np.eye(3)
-    return engine.Joint(jnp.asarray(rng.normal(size=3)), jnp.linalg.cholesky(precision)), np.linalg.inv(precision)
+    return bound.Joint(jnp.asarray(rng.normal(size=3)), jnp.linalg.cholesky(precision)), np.linalg.inv(precision)
 
 
 def test_one_step_ends_at_the_posterior_of_a_linear_model_and_a_part_of_it_on_the_way(rng: np.random.Generator) -> None:
@@ -361,7 +485,7 @@ def test_one_step_ends_at_the_posterior_of_a_linear_model_and_a_part_of_it_on_th
     with jax.enable_x64(True):
         q, covariance = gaussian(rng)
         gradient, information = design.T @ (y - design @ q.mean) / noise**2, design.T @ design / noise**2
-        whole, part, none = (engine.moved(q, gradient, np.eye(3) + information, rate) for rate in (1.0, 0.25, 0.0))
+        whole, part, none = (bound.moved(q, gradient, np.eye(3) + information, rate) for rate in (1.0, 0.25, 0.0))
     exact = np.linalg.solve(np.eye(3) + information, design.T @ y / noise**2)
     np.testing.assert_allclose(whole.mean, exact)
     np.testing.assert_allclose(whole.root() @ whole.root().T, np.linalg.inv(np.eye(3) + information))
@@ -380,8 +504,8 @@ def test_divergences_of_gaussians_are_those_of_dense_algebra(rng: np.random.Gene
 
     with jax.enable_x64(True):
         (a, cov), (b, own) = gaussian(rng), gaussian(rng)
-        found, apart = float(a.divergence()), float(engine.difference(a, b))
-        begun = engine.start(3, 0.1, float)
+        found, apart = float(a.divergence()), float(bound.difference(a, b))
+        begun = bound.start(3, 0.1, float)
     assert found == pytest.approx(divergence(a.mean, cov, np.zeros(3), np.eye(3)))
     both = divergence(a.mean, cov, b.mean, own) + divergence(b.mean, own, a.mean, cov)
     assert apart == pytest.approx(0.5 * both)

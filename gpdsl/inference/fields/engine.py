@@ -7,153 +7,28 @@ of the emulators, corrected by what the latest calls gave instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import maximise
-from gpdsl.inference.expected_log_likelihood import log_density
-from gpdsl.inference.fields.calls import Called, Emulator, FieldCalls, emulated, fit_emulator
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.fields.bound import FieldBound, Joint, Learnt, difference, moved, reflected, start
+from gpdsl.inference.fields.calls import Called, Emulator, FieldCalls, fit_emulator
+from gpdsl.inference.log_joint import log_volume
+from gpdsl.inference.mcmc.chains import Chains, Position
+from gpdsl.inference.mcmc.engine import no_u_turn_at
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import FRESH_SETS, Monitor, Result, as_numpy
+from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.sampling import sum_and_error
 from gpdsl.kernels.functionals import Functionals, Values
-from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.cache import jit
-from gpdsl.program.evaluation import Roots, deviations, field_means, points_of, roots
-from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows, Scope, row_count
-
-# The bound of a model with fields, and the derivatives that natural gradients need: all rows read all values at once.
-#
-# With the whitened values w of all fields together, f = mean + A w and q(w) = N(m, V), the observations do not
-# factorise over values, but they are a function of f alone. Bonnet's and Price's theorems give the gradients of the
-# expected log likelihood from its derivatives in f, whatever the dimension of f:
-#
-#     dL_ell/dm = A' E_q[grad l(f)],      dL_ell/dV = A' E_q[hess l(f)] A / 2,
-#
-# so that q is best where V^-1 = I - A' E_q[hess l] A and m = A' E_q[grad l] (SAVIGP eq. 34 for one site over all of f).
-
-Learnt = Mapping[str, Array]
-Known = Mapping[str, Emulator | Array]
-"""What stands for each opaque function: an emulator, or its results at the fields in question."""
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Joint:
-    """q of all whitened values: its mean, and the lower Cholesky factor of its precision."""
-
-    mean: Float[Array, "D"]
-    factor: Float[Array, "D D"]
-
-    def root(self) -> Float[Array, "D D"]:
-        """A root of the covariance: root root' = V."""
-        return solve_triangular(self.factor, jnp.eye(len(self.mean), dtype=self.mean.dtype), lower=True, trans=1)
-
-    def divergence(self) -> Float[Array, ""]:
-        """KL from the prior N(0, I)."""
-        spread = jnp.sum(self.root() ** 2) + jnp.sum(self.mean**2)
-        return 0.5 * (spread - len(self.mean) + log_det_factor(self.factor))
-
-
-@dataclass(frozen=True)
-class FieldBound:
-    """The functions of one problem that get compiled. They take numbers only, so that new ones need no compilation."""
-
-    program: Program
-    jitter: float
-
-    def log_likelihood(self, learnt: Learnt, values: Float[Array, "D"], rows: Rows, known: Known) -> Float[Array, ""]:
-        """log p(all observations | fields)."""
-        parameters = self.program.parameters.constrain(learnt)
-        latents = values[None]
-        count = row_count(rows)
-        scope = Scope(parameters, rows, latents, emulated(self.program, parameters, rows, latents, known))
-        return jnp.sum(log_density(self.program, scope, (count,)))
-
-    def fields(self, learnt: Learnt, white: Float[Array, "D S"]) -> Float[Array, "S D"]:
-        """Values of all fields."""
-        means = field_means(self.program, self.program.parameters.constrain(learnt))
-        return (means[:, None] + deviations(self.program, self._roots(learnt), white)).T
-
-    def value(
-        self,
-        learnt: Learnt,
-        q: Joint,
-        normals: Float[Array, "S D"],
-        rows: Rows,
-        known: Known,
-        curvature: Float[Array, "D D"],
-    ) -> Float[Array, ""]:
-        """The bound, its expectation over the samples that `normals` make.
-
-        `curvature` is a Hessian in the values: the quadratic form with it, whose expectation is known, is a control
-        variate that leaves nothing to sample where the likelihood is Gaussian and the fields enter linearly.
-        """
-        around = deviations(self.program, self._roots(learnt), q.root() @ normals.T).T
-        centre = self.fields(learnt, q.mean[:, None])[0]
-        values = jax.lax.map(lambda each: self.log_likelihood(learnt, centre + each, rows, known), around)
-        loaded = deviations(self.program, self._roots(learnt), q.root())
-        known_part = 0.5 * jnp.sum(loaded * (curvature @ loaded))
-        sampled_part = 0.5 * jnp.sum(around * (around @ curvature), axis=1)
-        prior = self.program.log_prior(self.program.parameters.constrain(learnt))
-        return jnp.mean(values - sampled_part) + known_part - q.divergence() + prior
-
-    def target(
-        self, learnt: Learnt, q: Joint, normals: Float[Array, "S D"], rows: Rows, known: Known
-    ) -> tuple[Float[Array, "D"], Float[Array, "D D"], Float[Array, "D D"]]:
-        """The gradient A' E[grad l], the precision I - A' E[hess l] A that q has if it stays, and E[hess l]."""
-        drawn = self.fields(learnt, q.mean[:, None] + q.root() @ normals.T)
-
-        def derivatives(f: Array) -> tuple[Array, Array]:
-            of = lambda at: self.log_likelihood(learnt, at, rows, known)  # noqa: E731
-            return jax.grad(of)(f), jax.hessian(of)(f)
-
-        slopes, curvatures = jax.lax.map(derivatives, drawn)
-        identity = jnp.eye(drawn.shape[1], dtype=drawn.dtype)
-        loading, curvature = deviations(self.program, self._roots(learnt), identity), jnp.mean(curvatures, axis=0)
-        return loading.T @ jnp.mean(slopes, axis=0), identity - loading.T @ curvature @ loading, curvature
-
-    def _roots(self, learnt: Learnt) -> Roots:
-        return roots(self.program, self.program.parameters.constrain(learnt), self.jitter)
-
-
-def moved(q: Joint, gradient: Float[Array, "D"], precision: Float[Array, "D D"], rate: Any) -> Joint:
-    """A natural-gradient step; a short one is a part of a whole one, in the mean and in the precision.
-
-    (The mean's own short step would divide by the precision that it leads to, which may still be far too small.)
-    """
-    mixed = (1.0 - rate) * (q.factor @ q.factor.T) + rate * precision
-    step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), gradient - q.mean)
-    return Joint(q.mean + rate * step, jnp.linalg.cholesky(0.5 * (mixed + mixed.T)))
-
-
-def reflected(precision: Float[Array, "D D"]) -> Float[Array, "D D"]:
-    """A matrix with its negative eigenvalues turned positive, for a step from where the likelihood is convex."""
-    values, vectors = jnp.linalg.eigh(0.5 * (precision + precision.T))
-    return (vectors * jnp.abs(values)) @ vectors.T
-
-
-def start(dimension: int, sd: float, dtype: Any) -> Joint:
-    """Around the prior mean, with this share of its standard deviation."""
-    return Joint(jnp.zeros(dimension, dtype), jnp.eye(dimension, dtype=dtype) / sd)
-
-
-def difference(a: Joint, b: Joint) -> Float[Array, ""]:
-    """The mean of the KL divergences of two Gaussians from each other."""
-    gap = a.mean - b.mean
-    spread = jnp.sum((a.factor.T @ b.root()) ** 2) + jnp.sum((b.factor.T @ a.root()) ** 2) - 2 * len(gap)
-    apart = jnp.sum((a.factor.T @ gap) ** 2) + jnp.sum((b.factor.T @ gap) ** 2)
-    return 0.25 * (spread + apart)
-
+from gpdsl.program.evaluation import points_of
+from gpdsl.program.kept import shapes_of
 
 NARROW = 0.1
 """Share of the prior's standard deviation that q starts with: likelihoods far from the data can overflow."""
@@ -167,30 +42,31 @@ RATES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.001)
 REST = 1e-3
 """Symmetric KL divergence between one q and the next, over all values together, below which q rests."""
 
+FINE, WIDE = 1e-8, 1.0
+"""The same where bounds at several parameters are compared; and from which a whole step is no small one."""
+
 SETTLED = 0.03
 """The same in standard deviations, root mean square over all values, between rounds of calls."""
 
-OUTER_STEPS = 30
-"""Iterations of L-BFGS over the hyperparameters."""
-
 OUTER_STEPS_A_ROUND = 5
-"""The same between two rounds of calls."""
+"""Iterations of L-BFGS over the hyperparameters between two rounds of calls."""
 
 EXPECTED = 32
 """Fields over which expectations are averaged, where no call is made for any of them."""
+
+
+def _of_bound(problem: Problem, name: str, *arguments: Any) -> Any:
+    """A function of `FieldBound`, as programs know it."""
+    return getattr(FieldBound(problem.program, problem.jitter), name)(*arguments)
 
 
 @dataclass(eq=False)
 class FieldRun:
     """One fit: what it is about, and the best state so far."""
 
-    program: Program
-    rows: Rows
-    choice: Choice
-    options: Options
-    learnt: dict[str, Array]
-    jitter: float
-    monitor: Monitor
+    problem: Problem
+    begun: Joint | None = None
+    """That of another fit to go on from."""
     q: Joint = field(init=False)
     elbo: float = -np.inf
     error: float = 0.0
@@ -198,38 +74,76 @@ class FieldRun:
     """Standard deviation of the log likelihood that emulators miss, over fields drawn from q afterwards."""
     stuck: bool = False
     """Whether the last search ended where no step raises the bound, and yet its gradient points somewhere."""
+    known: dict[str, Emulator] = field(default_factory=dict)
+    """What stands for opaque functions."""
     curvature: Any = None
     """Mean Hessian of the log likelihood where it was last computed: the control variate of the bound."""
 
     def __post_init__(self) -> None:
-        bound, dimension = FieldBound(self.program, self.jitter), self.program.latents
-        self.dtype = jnp.dtype(self.options.dtype)
-        self.rng = np.random.default_rng(self.options.seed)
-        self.q = start(dimension, NARROW, self.dtype)
-        self.normals = self.draw(EXPECTED if self.program.opaque else self.choice.samples)
-        self.value, self.target = jit(bound.value), jit(bound.target)
-        self.slope = jit(jax.value_and_grad(bound.value))
-        self.fields = jit(bound.fields)
-        self.likelihood = jit(bound.log_likelihood)
+        problem = self.problem
+        self.program, self.rows, self.learnt = problem.program, problem.rows, dict(problem.parameters)
+        self.dtype, self.rng = jnp.dtype(problem.options.dtype), np.random.default_rng(problem.options.seed)
+        self.q = self.first(NARROW)
+        self.normals = self.draw(EXPECTED if self.program.opaque else problem.choice.samples)
+        self.value, self.slope, self.target = (self._compiled(name) for name in ("value", "sloped", "target"))
+        self.fields, self.likelihood = self._compiled("fields"), self._compiled("log_likelihood")
         self.moved, self.difference, self.reflected = jit(moved), jit(difference), jit(reflected)
+
+    def _compiled(self, name: str) -> Callable[..., Any]:
+        """A function of the bound, once for all fits of the model to as many rows."""
+        ready: dict[Any, Callable[..., Any]] = {}
+
+        def call(*arguments: Any) -> Any:
+            if (shapes := shapes_of(arguments)) not in ready:
+                ready[shapes] = self.problem.shared(_of_bound, *arguments, context=name)
+            return ready[shapes](*arguments)
+
+        return call
+
+    def first(self, sd: float) -> Joint:
+        """Where q begins: where another fit has ended, else at the prior mean, as wide as this share of the prior."""
+        return start(self.program.latents, sd, self.dtype) if self.begun is None else self.begun
 
     def draw(self, count: int) -> Float[Array, "S D"]:
         """Standard normals in pairs z, -z, so that linear functions are averaged exactly."""
         half = self.rng.standard_normal(((count + 1) // 2, self.program.latents))
         return jnp.asarray(np.concatenate([half, -half])[:count], self.dtype)
 
-    def refined(self, learnt: Any, q: Joint, known: Any, steps: int = STEPS) -> tuple[float, Joint]:
+    def refined(self, learnt: Any, q: Joint) -> tuple[float, Joint]:
         """The best q at these parameters, from another one, and its bound."""
+        if (found := self.rested(learnt, q)) is not None:
+            return found
         value = -np.inf
-        for _ in range(steps):
-            before, (q, value) = q, self.ascended(learnt, q, known)
+        for _ in range(STEPS):
+            before, (q, value) = q, self.ascended(learnt, q)
             if q is before or float(self.difference(before, q)) < REST:
                 break
-        return value, q
+        return self.rested(learnt, q) or (value, q)
 
-    def ascended(self, learnt: Any, q: Joint, known: Any) -> tuple[Joint, float]:
+    def rested(self, learnt: Any, q: Joint) -> tuple[float, Joint] | None:
+        """Where whole steps come to rest next to q, which is smooth in the parameters, and the bound there.
+
+        Where the bound on samples is highest is not: its roughness is that of the samples. None where steps are wide.
+        """
+        rest = (self.normals, self.rows, self.known)
+        for _ in range(STEPS):
+            gradient, precision, self.curvature = self.target(learnt, q, *rest)
+            before, q = q, self.moved(q, gradient, precision, 1.0)
+            moved = float(self.difference(before, q))
+            if moved < FINE:
+                value = float(self.value(learnt, q, *rest, self.curvature))
+                return (value, q) if np.isfinite(value) else None
+            if not moved < WIDE:
+                break
+        return None
+
+    def sloped(self, learnt: Any, q: Joint) -> tuple[float, Any]:
+        """The bound and its gradient in the parameters; it is that of the bound at the best q where q is best."""
+        return self.slope(learnt, q, self.normals, self.rows, self.known, self.curvature)
+
+    def ascended(self, learnt: Any, q: Joint) -> tuple[Joint, float]:
         """A natural-gradient step as far as the bound rises, and the bound there; q itself where it does not."""
-        rest = (self.normals, self.rows, known)
+        rest = (self.normals, self.rows, self.known)
         gradient, precision, self.curvature = self.target(learnt, q, *rest)
         value = float(self.value(learnt, q, *rest, self.curvature))
         if not bool(jnp.isfinite(jnp.linalg.cholesky(precision)).all()):
@@ -244,52 +158,46 @@ class FieldRun:
         self.stuck = not float(rise) < REST
         return q, value
 
-    def maximised(self, known: Any) -> str:
+    def maximised(self) -> str:
         """Move to the best q and, where any are learnt, to the best parameters; says how that ended."""
-        value, self.q = self.refined(self.learnt, self.q, known)
+        value, self.q = self.refined(self.learnt, self.q)
         self.elbo = value
         if not jax.tree.leaves(self.learnt):
             return "stopped: no step raises the bound" if self.stuck else "converged"
-        best = (value, self.learnt, self.q)
+        best = (value, self.learnt, self.q, self.curvature)
 
         def objective(learnt: Any) -> tuple[float, Any]:
             nonlocal best
-            value, q = self.refined(learnt, best[2], known)
+            value, q = self.refined(learnt, best[2])
             if value > best[0]:
-                best = (value, learnt, q)
-            return self.slope(learnt, q, self.normals, self.rows, known, self.curvature)
+                best = (value, learnt, q, self.curvature)
+            return self.sloped(learnt, q)
 
-        asked: dict[str, Any] = {"steps": OUTER_STEPS_A_ROUND if known else OUTER_STEPS}
+        asked = self.problem.asked
+        if self.known:
+            asked |= {"steps": OUTER_STEPS_A_ROUND, "report": lambda *_: None}
         try:
-            return maximise(
-                objective, self.learnt, tolerance=self.options.tolerance, report=lambda *_: None, **asked
-            ).message
+            return maximise(objective, self.learnt, **asked).message
         finally:
-            self.elbo, self.learnt, self.q = best
+            self.elbo, self.learnt, self.q, self.curvature = best
 
     def traced(self) -> str:
         """A likelihood that can be differentiated."""
-        message = self.maximised({})
-        self.monitor.report(1, self.elbo)
-        self.elbo, self.error = self.assessed({})
+        message = self.maximised()
+        self.elbo, self.error = sum_and_error(self.reassessed())
         return message
 
-    def assessed(self, known: Any) -> tuple[float, float]:
-        """The bound and its standard error, on samples for which it was not maximised."""
-        return sum_and_error(self.reassessed(known))
-
-    def reassessed(self, known: Any) -> Float[np.ndarray, "sets"]:
-        """The bound on fresh sets of samples."""
+    def reassessed(self) -> Float[np.ndarray, "sets"]:
+        """The bound on fresh sets of samples, for which it was not maximised."""
+        rest = self.rows, self.known, self.curvature
         sets = [self.draw(len(self.normals)) for _ in range(FRESH_SETS)]
-        value = lambda each: float(self.value(self.learnt, self.q, each, self.rows, known, self.curvature))  # noqa: E731
-        return np.asarray([value(each) for each in sets])
+        return np.asarray([float(self.value(self.learnt, self.q, each, *rest)) for each in sets])
 
     def opaque(self) -> str:
         """Rounds of calls, until q rests or the budget is used up."""
         calls, known = FieldCalls(self.program), dict[str, list[Called]]()
-        self.q, change = start(self.program.latents, 1.0, self.dtype), np.inf
-        emulators: dict[str, Emulator] = {}
-        for number in range(1, self.choice.steps + 1):
+        self.q, change = self.first(1.0), np.inf
+        for number in range(1, self.problem.choice.steps + 1):
             size = self.affordable()
             if size == 0:
                 self.error = self.off
@@ -297,11 +205,11 @@ class FieldRun:
             drawn = self.fields(self.learnt, self.q.mean[:, None] + self.q.root() @ self.draw(size).T)
             found, good = calls(self.program.parameters.constrain(self.learnt), self.rows, drawn)
             pairs = good % ((len(drawn) + 1) // 2)
-            checked = self.checked(found, drawn[good], pairs, emulators) if emulators else (-np.inf, np.inf)
-            before, emulators = self.summary(), self.emulators(known, found)
-            self.q = self.q if number > 1 else start(self.program.latents, NARROW, self.dtype)
-            self.maximised(emulators)
-            self.monitor.report(number, self.elbo)
+            checked = self.checked(found, drawn[good], pairs) if self.known else (-np.inf, np.inf)
+            before, self.known = self.summary(), self.emulators(known, found)
+            self.q = self.q if number > 1 else self.first(NARROW)
+            self.maximised()
+            self.problem.monitor.report(number, self.elbo)
             change = distance(before, self.summary())
             if change < SETTLED:  # the bound is that of the latest calls, which chose neither q nor the emulators
                 self.elbo, self.error = checked
@@ -318,7 +226,11 @@ class FieldRun:
     def affordable(self) -> int:
         """Fields of the next round, as far as the budget goes."""
         account, uses = self.program.account, len(self.program.uses())
-        return self.choice.samples if account is None else int(min(self.choice.samples, account.remaining // uses))
+        return (
+            self.problem.choice.samples
+            if account is None
+            else int(min(self.problem.choice.samples, account.remaining // uses))
+        )
 
     def emulators(self, known: dict[str, list[Called]], found: dict[str, Called]) -> dict[str, Emulator]:
         """Emulators of everything called so far."""
@@ -330,9 +242,7 @@ class FieldRun:
             emulators[key] = fit_emulator(arguments, results, len(each.arguments))
         return emulators
 
-    def checked(
-        self, found: dict[str, Called], drawn: Array, pairs: np.ndarray, emulators: dict[str, Emulator]
-    ) -> tuple[float, float]:
+    def checked(self, found: dict[str, Called], drawn: Array, pairs: np.ndarray) -> tuple[float, float]:
         """The bound of q with what calls at fields drawn from it gave, instead of the emulators it was fitted to.
 
         With its standard error. Fields of a pair are mirrored, and so not independent of each other.
@@ -340,11 +250,11 @@ class FieldRun:
         gaps = np.zeros(len(drawn))
         for place, values in enumerate(drawn):
             called = {key: jnp.asarray(each.results[place].ravel(), self.dtype) for key, each in found.items()}
-            true, said = (float(self.likelihood(self.learnt, values, self.rows, k)) for k in (called, emulators))
+            true, said = (float(self.likelihood(self.learnt, values, self.rows, k)) for k in (called, self.known))
             gaps[place] = true - said
         self.off = float(np.std(gaps))
         missed = np.asarray([np.mean(gaps[pairs == pair]) for pair in np.unique(pairs)])
-        return sum_and_error(missed, self.reassessed(emulators))
+        return sum_and_error(missed, self.reassessed())
 
     def summary(self) -> Moments:
         """Means and standard deviations of all values."""
@@ -363,8 +273,14 @@ class FieldRun:
         return self.opaque() if self.program.opaque else self.traced()
 
     def state(self) -> Result:
-        """The best state, group by group, the root of the covariance by rows."""
-        root, mean = np.asarray(self.q.root()), np.asarray(self.q.mean)
+        """The best state."""
+        return self.held(self.learnt, self.q.mean, self.q.root(), self.elbo, self.error)
+
+    finish = state
+
+    def held(self, learnt: Any, mean: Array, root: Array, elbo: float, error: float) -> Result:
+        """q at these parameters, group by group, the root of its covariance by rows."""
+        mean, root = as_numpy((mean, root))
         posterior: list[Whitened] = []
         points: list[Functionals] = []
         for group in self.program.groups:
@@ -372,10 +288,75 @@ class FieldRun:
             some = slice(group.start, group.stop)
             posterior.append(Whitened(mean[some].reshape(shape), root[some].reshape(*shape, -1)))
             points.append(as_numpy(Values(jnp.asarray(points_of(self.program.declarations, group)))))
-        learnt = as_numpy(self.learnt)
-        return Result(learnt, points, posterior, np.ones(1), self.elbo, self.error)
+        return Result(as_numpy(learnt), points, posterior, np.ones(1), elbo, error)
 
-    finish = state
+
+class FieldProfile:
+    """The bound at the best q at any learnt parameters, begun at the best q so far."""
+
+    joint = None
+
+    def __init__(self, run: FieldRun) -> None:
+        self.run, self.best = run, (run.elbo, run.q)
+
+    def __call__(self, learnt: Learnt) -> tuple[float, Learnt]:
+        """The bound, log priors included, and its gradient."""
+        return self.run.sloped(learnt, self._refined(learnt)[1])
+
+    def value(self, learnt: Learnt) -> float:
+        """The bound alone."""
+        return self._refined(learnt)[0]
+
+    def at(self, learnt: Learnt) -> Result:
+        """The best q there."""
+        value, q = self._refined(learnt)
+        return self.run.held(learnt, q.mean, q.root(), value, 0.0)
+
+    def _refined(self, learnt: Learnt) -> tuple[float, Joint]:
+        found = self.run.refined(learnt, self.best[1])
+        if found[0] > self.best[0]:
+            self.best = found
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class FieldDensity:
+    """p(parameters, w | y), the whitened values w of all fields included, up to a constant."""
+
+    problem: Problem
+    nothing: None = None
+
+    def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
+        """Of all observations given w."""
+        bound, learnt = FieldBound(self.problem.program, self.problem.jitter), position["learnt"]
+        return bound.log_likelihood(learnt, bound.fields(learnt, position["white"][:, None])[0], data, {})
+
+    def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
+        """Of the parameters on the real line and of w."""
+        program, learnt = self.problem.program, position["learnt"]
+        told = program.log_prior(program.parameters.constrain(learnt)) + log_volume(program, learnt)
+        return told - 0.5 * jnp.sum(position["white"] ** 2)
+
+
+class FieldTarget:
+    """Chains in parameters and the values of all fields."""
+
+    made = FieldDensity, None
+
+    def __init__(self, run: FieldRun, result: Result) -> None:
+        self.run, self.problem, self.data = run, run.problem, run.rows
+        known = {"learnt": result.parameters, "white": np.asarray(run.q.mean)}
+        self.start: Position = as_arrays(known, run.dtype)
+        self.without_prior = tuple(name for name in run.learnt if name not in run.program.priors)
+
+    def sample(self, *asked: Any) -> Chains:
+        """By the No-U-Turn sampler."""
+        return no_u_turn_at(self, *asked)
+
+    def at(self, position: Position) -> Result:
+        """Fields that are known."""
+        white = jnp.asarray(position["white"])
+        return self.run.held(position["learnt"], white, jnp.zeros((len(white), 1)), np.nan, np.nan)
 
 
 Moments = tuple[Float[np.ndarray, "D"], Float[np.ndarray, "D"]]

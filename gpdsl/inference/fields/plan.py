@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,16 @@ from jaxtyping import Array, Float
 from gpdsl.data import Data
 from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.blocks import machine_for
+from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Task, drive
+from gpdsl.inference.fields.bound import FieldBound, Joint
 from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
-from gpdsl.inference.fields.engine import EXPECTED, FieldRun
+from gpdsl.inference.fields.engine import EXPECTED, FieldProfile, FieldRun, FieldTarget
 from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
-from gpdsl.inference.problem import Found, Monitor, as_arrays
+from gpdsl.inference.problem import Found, Monitor, Problem, as_arrays
+from gpdsl.inference.warm import Start, check_start, triangular
 from gpdsl.kernels.form import describe
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.language.inducing import shown_inducing
@@ -35,17 +39,18 @@ from gpdsl.symbolic.translate import Ref
 CALLS = 64
 """Calls of an opaque function in a round."""
 
-ROUNDS = 20
+ROUNDS, STEPS = 20, 30
+"""Of calls at most; and of L-BFGS over the hyperparameters, where there are none."""
 
 LARGEST = 3000
 """Values of all fields together: the posterior is one covariance matrix of them."""
 
 ALLOWED = {
-    "engine": ("vi",),
+    "engine": ("vi", "mcmc"),
     "posterior": ("auto", "full", "coupled"),
     "optimizer": ("auto", "natural"),
     "schedule": ("joint",),
-    "hyperparameters": ("point",),
+    "hyperparameters": ("point", "integrated"),
     "parameters": ("point",),
     "expectations": ("auto", "sampled"),
     "gradients": ("auto",),
@@ -76,9 +81,16 @@ def decide_fields(program: Program, options: Options) -> Choice:
         )
     if program.opaque:
         _refuse_passed(program)
+        plain = Options()
+        for name in ("engine", "hyperparameters"):
+            if (asked := getattr(options, name)) != getattr(plain, name):
+                raise GpdslError(
+                    f"{name} = {asked}: the bound of {named} is known where opaque functions were called, not "
+                    f"elsewhere; leave {name} out, or write the functions in JAX"
+                )
     reasons = {"posterior": f"every row reads all values of {named}, which makes them dependent"}
     samples = options.samples or (CALLS if program.opaque else EXPECTED)
-    steps = options.steps or ROUNDS
+    steps = options.steps or (ROUNDS if program.opaque else STEPS)
     if program.opaque and options.evaluations is not None and options.samples is None:
         samples = max(2, min(samples, options.evaluations // (4 * max(len(program.uses()), 1))))
     return Choice(True, 0, 0, samples, "natural", steps, reasons, "full")
@@ -109,13 +121,16 @@ def infer_fields(task: Task) -> Found:
     """Fit q of all fields and the learnt parameters. Raises GpdslError when the bound is no number."""
     program, options = task.program, task.options
     if task.start is not None:
-        raise GpdslError("start: the fit of a field begins at its prior; leave start out")
+        check_start(task.start, program)
     choice = decide_fields(program, options)
     monitor = Monitor(choice.steps, task.callback, "fields, natural")
     rows = as_arrays(make_rows(program, task.data), options.dtype)
     learnt = as_arrays(program.parameters.unconstrained(), options.dtype)
     jitter = _jitter(program, learnt, options)
-    run = FieldRun(program, rows, choice, options, learnt, jitter, monitor)
+    begun = None if task.start is None else _carried(task.start, program, options.dtype)
+    layout = Layout(Full(), True)
+    problem = Problem(program, rows, task.data.rows, layout, choice, options, learnt, [], jitter, monitor)
+    run = FieldRun(problem, begun)
     monitor.keep = None if task.keep is None else partial(task.keep, choice, jitter, monitor)
     with machine_for(program.latents):
         found = drive(monitor, run)
@@ -124,7 +139,19 @@ def infer_fields(task: Task) -> Found:
             "the bound is not a finite number: the likelihood overflows around the prior mean of the fields; "
             "try other initial values"
         )
-    return Found(found, monitor, choice, jitter)
+    target = partial(FieldTarget, run, found) if options.engine == "mcmc" else None
+    return Found(replace(found, profile=partial(FieldProfile, run), target=target), monitor, choice, jitter)
+
+
+def _carried(start: Start, program: Program, dtype: str) -> Joint | None:
+    """Another fit's q of the whitened values; None where the fields have values at other points, or are others."""
+    alike = [each.names for each in start.program.groups] == [each.names for each in program.groups]
+    means = [np.ravel(q.mean) for q in start.posterior]
+    if not alike or [len(mean) for mean in means] != [group.size * group.points for group in program.groups]:
+        return None
+    mean = np.concatenate(means)
+    root = np.concatenate([np.reshape(q.root, (-1, len(mean))) for q in start.posterior])
+    return Joint(*as_arrays((mean, triangular(np.linalg.inv(root).T)), dtype))
 
 
 def _jitter(program: Program, learnt: dict[str, Any], options: Options) -> float:
@@ -239,18 +266,28 @@ class FieldMarginals(Marginals):
     def at(self, program: Program, normals: Float[Array, "S K 1 D"]) -> Float[Array, "S K 1 D"]:
         """Joint samples, each of a whole field."""
         assert self.root is not None
-        return self.mean + normals @ self.root.T
+        return self.mean + normals[..., : self.root.shape[1]] @ self.root.T
 
 
 @dataclass(frozen=True, eq=False)
 class OverFields(Posterior):
     """Of fields: values at points that are the same in every row, whitened, with one Gaussian across them."""
 
-    whitened, jointly, carries = False, True, False
+    whitened, jointly = False, True
 
     @staticmethod
     def suits(program: Program, choice: Choice) -> bool:
         return bool(program.fields)
+
+    @staticmethod
+    def log_likelihoods(
+        program: Program, parameters: Mapping[str, Array], rows: Rows, white: Sequence[Array], jitter: float
+    ) -> Float[Array, " draws"]:
+        """All rows read all of them."""
+        together = jnp.concatenate([each.reshape(len(each), -1) for each in white], axis=1)
+        told = FieldBound(program, jitter)
+        drawn = field_means(program, parameters) + deviations(program, roots(program, parameters, jitter), together.T).T
+        return jax.lax.map(lambda each: told.given(parameters, each, rows, {}), drawn)
 
     def support(self, choice: Choice, rows: int) -> str:
         names = ", ".join(field.name for field in self.program.fields)

@@ -151,8 +151,6 @@ class Posterior:
     """Whether `q` gives the marginals of each row by SAVIGP eqs. 37 to 39."""
     jointly: ClassVar[bool] = False
     """Whether one root is across all groups, whatever the family is called."""
-    carries: ClassVar[bool] = True
-    """Whether another fit may start from it."""
     by_data: ClassVar[bool] = False
     """Whether the data hold it: each row stands in it by a Gaussian site, and `inducing` is what rows are sums of."""
     compiled: dict[Any, Callable[..., Any]] = field(default_factory=dict, repr=False)
@@ -162,6 +160,13 @@ class Posterior:
     def suits(program: Program, choice: Choice) -> bool:
         """Whether fits of the program with these choices have this kind of posterior."""
         return True
+
+    @staticmethod
+    def log_likelihoods(
+        program: Program, parameters: Mapping[str, Array], rows: Rows, white: Sequence[Array], jitter: float
+    ) -> Float[Array, " draws"] | None:
+        """log p(all observations) at whitened values [draws, 1, latents, M], where all rows read these alone."""
+        return None
 
     def stored(self, arrays: Arrays, rows: int, options: Options) -> tuple[tuple[Whitened, ...], Held | None]:
         """`q` and `held` from the arrays of a file (`arrays_of`). Raises ValueError for what cannot be any."""

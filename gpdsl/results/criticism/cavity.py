@@ -17,16 +17,21 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
+from gpdsl.inference.expected_log_likelihood import expected_log_likelihood, log_density
+from gpdsl.inference.fields.plan import FieldMarginals
 from gpdsl.inference.natural.sites import site_target
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.posterior import Posterior, parts
-from gpdsl.inference.problem import as_numpy
-from gpdsl.inference.sampling import base_normals
+from gpdsl.inference.problem import as_arrays, as_numpy
+from gpdsl.inference.proposals import EQUAL, smoothed
+from gpdsl.inference.sampling import base_normals, even_normals
+from gpdsl.kernels.numerics import log_det_factor
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table, with_sums
 from gpdsl.program.program import Program, take_rows
+from gpdsl.program.rows import Rows, Scope
 from gpdsl.results.expectation import Beliefs
 
 SAMPLES = 1024
@@ -37,6 +42,12 @@ LEAST = 1e-9
 
 MOST_AMONG = 400
 """Rows up to which a draw is looked at without each of them: a matrix of all is inverted."""
+
+FIELDS, AT_ONCE = 512, 1 << 16
+"""Draws of all fields, and as many without a row, that densities are averaged over; numbers that go together."""
+
+AVERAGED = 1 << 18
+"""Fields times rows times values over which derivatives are averaged."""
 
 NUMBERS_AT_ONCE = 4_000_000
 """Covariances that are held at a time."""
@@ -77,10 +88,10 @@ def among_others(beliefs: Beliefs, at_rows: Posterior) -> Marginals | None:
     b_n = (A^-1)_n, so that f_n ~ N(f_n - b_n'w / |b_n|^2, 1 / |b_n|^2), eq. 5.12 of Rasmussen and Williams (2006) for a
     matrix K = A A' (integrated importance sampling: Li, Qiu and Feng 2016). A row whose value follows from those of
     others stays as it is; a row variable, of which the others tell nothing, is as the prior has it. None for
-    rows that read a latent at several places, or sums of latents, and for many rows.
+    rows that read a latent at several places, sums of latents or fields, and for many rows.
     """
     program, q = beliefs.program, beliefs.marginals
-    if program.latents != len(basis_columns(program)) or beliefs.count > MOST_AMONG:
+    if program.fields or program.latents != len(basis_columns(program)) or beliefs.count > MOST_AMONG:
         return None
     if any(len(group.readings.basis) > 1 for group in program.groups):
         return None
@@ -108,6 +119,69 @@ def _maps(beliefs: Beliefs, at_rows: Posterior) -> Float[np.ndarray, "columns ro
     several = replace(at_rows, q=units, weights=np.full(size + 1, 1.0 / (size + 1)))
     mean = np.asarray(several.marginals(beliefs.program.one_by_one, beliefs.rows, beliefs.count).mean, float)
     return np.moveaxis(mean[1:] - mean[0], (2, 1, 0), (0, 1, 2))
+
+
+def fields_left_out(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
+    """log p(y_n | the other rows) of rows that read whole fields, and Pareto's k.
+
+    NaN where a site cannot leave q; k is -inf where nothing is approximate but q. With the fields f = m + R u,
+    u ~ N(0, I), as q has them, a row's site is exp(s(u)), s(u) = g'u - u'Lambda u / 2, with
+    g = R' E_q[grad log p(y_n | f)] and Lambda = -R' E_q[hess log p(y_n | f)] R. Without it
+
+        q_-n(u) = N(u; 0, I) exp(-s(u)) / Z = N(u; -A^-1 g, A^-1),    A = I - Lambda,
+
+    log Z = (g'A^-1 g - log |A|) / 2, and p(y_n | the others) = E_q[p(y_n | f) q_-n / q], of which nothing is left to
+    average where the likelihood is Gaussian and the fields enter linearly. Else half of the draws are of q_-n, whose
+    tails are wider, and each is weighted by the density of both (Owen and Zhou 2000).
+    """
+    width = _of_all(beliefs)[1].shape[1]
+    most = int(np.clip(AVERAGED // (beliefs.count * width), 8, 64))
+    few, many = even_normals(1 << most.bit_length() - 2, width), even_normals(FIELDS, width)
+    normals = as_arrays((np.concatenate([few, -few]), many), beliefs.marginals.mean.dtype)
+    alone, log_weights = as_numpy(beliefs.compile("fields left out", _of_fields)(*normals), float)
+    equal = np.ptp(alone, axis=1) < EQUAL
+    shapes = [-np.inf if same else smoothed(each)[1] for same, each in zip(equal, log_weights, strict=True)]
+    found = np.logaddexp.reduce(log_weights, axis=1) - np.log(log_weights.shape[1])
+    return np.stack([np.where(equal, alone[:, 0], found), shapes])
+
+
+def _of_all(known: Beliefs) -> tuple[Float[Array, " D"], Float[Array, "D R"]]:
+    """Mean of all values of all fields, and a root of their covariance."""
+    marginals = known.marginals
+    assert isinstance(marginals, FieldMarginals)
+    assert marginals.root is not None
+    return marginals.mean[0, 0], marginals.root
+
+
+def _of_fields(known: Beliefs, few: Array, many: Array) -> tuple[Float[Array, "rows S"], Float[Array, "rows 2*S"]]:
+    """log p(y_n | f) q_-n / q in draws of q, and with the density of both in as many of each.
+
+    Normals: `few` that derivatives of row n are averaged over, and `many` for the draws.
+    """
+    mean, root = _of_all(known)
+
+    def left_out(row: Rows) -> tuple[Float[Array, " S"], Float[Array, "2*S"]]:
+        alone = jax.tree.map(lambda a: a[None], row)
+
+        def log_likelihood(u: Float[Array, " R"]) -> Float[Array, ""]:
+            scope = Scope(known.parameters, alone, (mean + root @ u)[None])
+            return log_density(known.program, scope, (1,))[0]
+
+        def derivatives(u: Float[Array, " R"]) -> tuple[Array, Array]:
+            return jax.grad(log_likelihood)(u), jax.hessian(log_likelihood)(u)
+
+        size = root.shape[1]
+        told = jax.lax.map(derivatives, few, batch_size=max(AT_ONCE // size**2, 1))
+        slope, curvature = (jnp.mean(each, axis=0) for each in told)
+        factor = jnp.linalg.cholesky(jnp.eye(size, dtype=slope.dtype) + curvature)
+        centre = -cho_solve((factor, True), slope)
+        draws = jnp.concatenate([many, centre + solve_triangular(factor, many.T, lower=True, trans=1).T])
+        ratio = -(draws @ slope) - 0.5 * jnp.sum(draws * (draws @ curvature), axis=1)
+        ratio += 0.5 * (centre @ slope + log_det_factor(factor))
+        values = jax.lax.map(log_likelihood, draws, batch_size=max(AT_ONCE // size, 1)) + ratio
+        return values[: len(many)], values - jnp.logaddexp(0.0, ratio) + jnp.log(2.0)
+
+    return jax.lax.map(left_out, known.rows)
 
 
 def _slopes(beliefs: Beliefs) -> Marginals:

@@ -24,6 +24,7 @@ from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.log_joint import of_model
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import as_arrays
 from gpdsl.inference.proposals import smoothed
 from gpdsl.inference.resolution import SAME_VALUES
@@ -50,6 +51,9 @@ MUCH = 1.0
 FEW_ROWS, EACH = 0.5, 0.05
 """Nats, and nats of each row, that are too many whatever k is: Gaussians that are right are a tenth of that below."""
 
+SAME = 1e-3
+"""Nats up to which draws have one weight: of an exact posterior, whose search has come to rest, they have."""
+
 NUMBERS = 500_000_000
 """Rows times values of latents times draws beyond which it takes too long."""
 
@@ -61,7 +65,8 @@ def price_of_draws(fit: Fit, seen: Seen) -> float:
 
 def _weighs(fit: Fit, seen: Seen) -> bool:
     """Whether q is one Gaussian of whitened values that is meant to be the posterior, and is not exact, and small."""
-    if fit.choice.exact or fit.options.beta != 1 or fit.program.opaque or not (fit.at_rows.whitened and fit.posterior):
+    known = fit.posterior and (fit.at_rows.whitened or fit.at_rows.jointly)
+    if fit.choice.exact or fit.options.beta != 1 or fit.program.opaque or not known:
         return False
     return fit.choice.posterior in ONE_GAUSSIAN and not takes_long(fit, seen)
 
@@ -86,6 +91,8 @@ def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:
     nearer = f"posterior = {' or '.join(others)} would come nearer, and " if others else ""
     doubtful = (k > UNTRUSTED and gap > MUCH) or gap > max(FEW_ROWS, EACH * data.rows)
     said = f"Pareto k {k:.2f}, and the bound about {plural(gap, 'nat', '.2g')} below the log evidence"
+    if np.ptp(ratios) < SAME:
+        k, doubtful, said = -np.inf, False, "it is the posterior: all draws of it have one weight"
     remedy = f"the posterior is no such Gaussian: {nearer}posterior = corrected or engine = mcmc are exact"
     yield Finding("q against the posterior", k, doubtful, said, remedy)
 
@@ -140,13 +147,15 @@ def _likelihoods(fit: Fit, data: Data, white: list[np.ndarray]) -> Float[np.ndar
     own = np.random.default_rng(1).standard_normal((len(white[0]), data.rows, program.latents))
     arguments = *given, as_arrays(own, fit.options.dtype), rows
     dense = fit.choice.dense and min(map(len, fit.inducing)) >= data.rows  # not where fewer points determine all rows
-    make = partial(_densities, dense=dense, jitter=fit.jitter)
+    make = partial(_densities, kind=type(fit.at_rows), dense=dense, jitter=fit.jitter)
     compute = of_model(program, make, "densities of draws", dense, fit.jitter, shapes_of(arguments))
     return np.asarray(compute(*arguments), float)
 
 
-def _densities(program: Program, dense: bool, jitter: float) -> Callable[..., Array]:
+def _densities(program: Program, kind: type[Posterior], dense: bool, jitter: float) -> Callable[..., Array]:
     def compute(parameters: Any, inducing: Any, white: list[Array], own: Array, rows: Any) -> Array:
+        if (told := kind.log_likelihoods(program, parameters, rows, white, jitter)) is not None:
+            return told
         seen = views(program, parameters, inducing, rows, dense, jitter)
 
         def one(values: list[Array], normals: Array) -> Array:

@@ -22,7 +22,7 @@ from gpdsl.language.calls import spoken
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
-from gpdsl.results.criticism.cavity import among_others, cavities
+from gpdsl.results.criticism.cavity import among_others, cavities, fields_left_out
 from gpdsl.results.criticism.through_layers import Places, averaged, drawn_densities, reweighted, rows_left_out
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 ROUNDING = 0.05
 """Nats below 0 that are no less than none."""
+
+EXACT = "exact leave-one-out"
 
 ONE_GAUSSIAN = {"full", "coupled", "linear"}
 """Posterior families in which each row stands by a Gaussian site."""
@@ -199,14 +201,14 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     each = np.stack([values for values, _, _ in found])
     log_weights, k = reweighted(base, each)
     shapes = np.stack([own for _, own, _ in found])
-    k = np.where(np.isfinite(k), k, np.max(np.where(np.isfinite(shapes), shapes, -np.inf), axis=0))
+    k = np.where(np.isfinite(k), k, np.fmax.reduce(shapes, axis=0))
     seen, offset = bound.observed_rows, fit.standardised.log_jacobian(bound.observed)
     return LeaveOneOut(
         fit,
         bound,
         np.where(seen, np.logaddexp.reduce(log_weights + each, axis=0) - offset, np.nan),
         np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan),
-        "exact leave-one-out" if known_exactly(fit) and fit.settings is None else "leave-one-out",
+        EXACT if fit.settings is None and (known_exactly(fit) or np.isneginf(k[seen]).all()) else "leave-one-out",
         np.where(seen & np.isfinite(k), k, np.nan),
         log_weights,
         [left for _, _, left in found if left is not None] if all(left for _, _, left in found) else [],
@@ -325,7 +327,10 @@ def _one_setting(
         others = beliefs if among is None else replace(beliefs, marginals=among, blocks=None)
         return _log_densities(others, among is None, many=True), nothing, others
     if not gaussian:
-        found = by_parts(count, lambda _, rows: _by_draws(beliefs.part(rows)), 1)
+        one = fields_left_out if beliefs.program.fields and not beliefs.program.opaque else _by_draws
+        found = by_parts(count, lambda _, rows: one(beliefs.part(rows)), 1)
+        if len(odd := np.flatnonzero(~np.isfinite(found[0]))):
+            found[:, odd] = _by_draws(beliefs.part(odd))
         return found[0], found[1], None
     left, sound = cavities(beliefs, at_rows)
     without = replace(beliefs, marginals=left, blocks=None)

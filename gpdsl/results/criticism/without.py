@@ -245,7 +245,7 @@ def _without(row: int) -> str:
 
 def _moved(found: left_out.LeaveOneOut) -> Float[np.ndarray, " rows"]:
     """Nats that a row's own value is worth to its density; 0 where it is left out exactly, or nothing is observed."""
-    if left_out.known_exactly(found.fit) and found.fit.settings is None:
+    if found.method == left_out.EXACT:
         return np.zeros(len(found.pointwise))
     return np.nan_to_num(np.abs(found.of_itself - found.pointwise), posinf=np.inf)
 
