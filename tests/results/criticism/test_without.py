@@ -303,6 +303,7 @@ def test_fits_of_other_rows_have_as_many_points_as_the_fit(own: dict[str, int], 
 def test_rows_are_left_out_the_least_trusted_first() -> None:
     """Those whose k is high, then those that move most; none of which nothing is observed."""
     found: Any = SimpleNamespace(
+        method="leave-one-out",
         fit=SimpleNamespace(choice=SimpleNamespace(exact=False)),
         pointwise=np.array([-1.0, -1.0, -1.0, -np.inf, np.nan, -1.0, -1.0]),
         of_itself=np.array([-0.9, 0.0, -0.5, 0.0, np.nan, -0.9, -0.5]),
