@@ -64,6 +64,15 @@ latent f(x) ~ GP(1, RBF(1))
 latent g(x) ~ GP(0, Matern32(1))
 y ~ Normal(f * g, sigma)
 """
+FIELD = """
+index g in 1..G
+input x : real
+output y : real
+param sigma : positive = 0.3
+const node[g] = lattice(-2, 2, 9)
+latent f(node) ~ GP(0, RBF(1))
+y ~ Normal(sum(g, exp(-(x - node[g])^2) * f[g]), sigma)
+"""
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": (NORMAL, {}),
@@ -83,6 +92,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "random features": (NORMAL, {"engine": "qsgp", "steps": 20}),
     "random features, minibatches": (BINARY, {"engine": "qsgp", "batch": 10, "steps": 20}),
     "opaque": (SIMULATED, {"steps": 3}),
+    "field": (FIELD, {}),
 }
 
 
