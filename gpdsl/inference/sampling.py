@@ -92,18 +92,25 @@ def even_normals(count: int, width: int) -> Float[np.ndarray, "S width"]:
     return found
 
 
+ENOUGH = 2
+"""Times as many normals as latents from which their covariance is made 1."""
+
+
 @lru_cache(maxsize=4)
 def shared_normals(
     seed: int, samples: int, components: int, latents: int, sampling: str
 ) -> Float[np.ndarray, "samples components 1 latents"]:
     """The same for all rows, by `qmc` or `antithetic`, without a device and without anything to compile.
 
-    A scrambled Sobol sequence, of which each component has a part; equal parts of it by a power of two are such sets
+    Antithetic ones that are many have the covariance 1 exactly, so that means and variances of linear functions are. A scrambled Sobol sequence, of which each component has a part; equal parts of it by a power of two are such sets
     on their own, which scatter by more than the error of all of them.
     """
     generator = np.random.default_rng(seed)
     if sampling == "antithetic" or latents > scipy.stats.qmc.Sobol.MAXDIM:
         drawn = generator.standard_normal(((samples + 1) // 2, components, 1, latents))
+        if samples % 2 == 0 and len(drawn) >= ENOUGH * latents:
+            factors = np.linalg.cholesky(np.einsum("skrl,skrm->klm", drawn, drawn) / len(drawn))
+            drawn = np.einsum("klm,skrm->skrl", np.linalg.inv(factors), drawn)
         return np.concatenate([drawn, -drawn])[:samples]
     sequence = scipy.stats.qmc.Sobol(latents, seed=generator).random_base2((samples * components - 1).bit_length())
     uniform = sequence[: samples * components].reshape(components, samples, 1, latents)

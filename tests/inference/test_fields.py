@@ -235,6 +235,17 @@ def test_rows_leave_a_linear_field_exactly(learnt: gpdsl.Fit) -> None:
     assert "it is the posterior" in said.said
 
 
+def test_what_reads_a_field_linearly_has_its_exact_law(learnt: gpdsl.Fit) -> None:
+    """By samples whose covariance is 1: moments to the last digit, and all else nearly."""
+    s, ell, path = float(learnt.parameters["s"]), float(learnt.parameters["ell"]), rays(4, seed=8)
+    mean, spread, _ = exact(LEARNT_DATA, s, ell)
+    law = scipy.stats.norm(path @ mean, np.sqrt(np.sum(path @ spread * path, axis=1) + s**2))
+    prediction = learnt.predict({"path": path})
+    np.testing.assert_allclose(prediction.sd("t"), law.std(), rtol=1e-5)
+    np.testing.assert_allclose(prediction.quantile("t", 0.95), law.ppf(0.95), atol=2e-3)
+    np.testing.assert_allclose(prediction.probability("t > 3"), law.sf(3), atol=1e-3)
+
+
 def test_a_fit_goes_on_from_another(learnt: gpdsl.Fit) -> None:
     again = learnt.model.fit(LEARNT_DATA, start=learnt)
     assert again.history[0, 1] == pytest.approx(learnt.elbo, abs=1e-3) and learnt.history[0, 1] < learnt.elbo - 0.1
