@@ -102,8 +102,9 @@ def shared_normals(
 ) -> Float[np.ndarray, "samples components 1 latents"]:
     """The same for all rows, by `qmc` or `antithetic`, without a device and without anything to compile.
 
-    Antithetic ones that are many have the covariance 1 exactly, so that means and variances of linear functions are. A scrambled Sobol sequence, of which each component has a part; equal parts of it by a power of two are such sets
-    on their own, which scatter by more than the error of all of them.
+    Antithetic ones that are many have the covariance 1 exactly, so that means and variances of linear functions are.
+    Else a scrambled Sobol sequence, of which each component has a part; equal parts of it by a power of two are such
+    sets on their own, which scatter by more than the error of all of them.
     """
     generator = np.random.default_rng(seed)
     if sampling == "antithetic" or latents > scipy.stats.qmc.Sobol.MAXDIM:
