@@ -129,8 +129,16 @@ def refuse_learnt(scope: Scope, call: syntax.Call, param: m.Param) -> None:
     """A prior of levels that are estimated, with parameters that are learnt."""
     read = (each for each in nodes(call) if isinstance(each, syntax.Name) and each.identifier.text in scope.params)
     learnt = next((each for each in read if not scope.params[each.identifier.text].fixed), None)
-    if learnt is not None and over_levels(scope, param.axes):
-        scope.problems.fail(PriorOfLevels(learnt.span, param.name, scope.quote(call.span)))
+    if learnt is None or not over_levels(scope, param.axes):
+        return
+    remedy = PriorOfLevels.remedy
+    if param.name in scope.elementwise:
+        label = scope.labels[str(over_levels(scope, param.axes)[0].name)]
+        remedy = (
+            f"`{param.name}` is estimated, as single elements of it are read: write numbers in its prior; or read it "
+            f"as `{param.name}[{label}]` alone, and compare predictions of rows with either level"
+        )
+    scope.problems.fail(PriorOfLevels(learnt.span, param.name, scope.quote(call.span), remedy))
 
 
 def latent_of_levels(scope: Scope, latent: m.Latent, axes: Sequence[m.Axis], columns: tuple[m.Read, ...]) -> m.Latent:

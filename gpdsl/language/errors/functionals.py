@@ -234,11 +234,12 @@ class PriorOfLevels(Named, code="E395"):
     """A prior with learnt parameters, of another form than Normal: its mode says nothing."""
 
     given: str
-    message: ClassVar = "{given} learns a prior of levels that are estimated: the best spread is then none"
-    label: ClassVar = "learnt here"
-    help: ClassVar = (
+    remedy: str = (
         "`real ~ Normal(mu, tau)` and `positive ~ LogNormal(m, s)` are inferred, and may learn theirs; or write numbers"
     )
+    message: ClassVar = "{given} learns a prior of levels that are estimated: the best spread is then none"
+    label: ClassVar = "learnt here"
+    help: ClassVar = "{remedy}"
 
 
 class SeveralLabels(Named, code="E396"):
