@@ -21,12 +21,12 @@ from gpdsl.inference.driver import Task, drive
 from gpdsl.inference.fields.bound import FieldBound, Joint
 from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
 from gpdsl.inference.fields.engine import EXPECTED, FieldProfile, FieldRun, FieldTarget
+from gpdsl.inference.plan.explain import kernel_of
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import Found, Monitor, Problem, as_arrays
 from gpdsl.inference.warm import Start, check_start, triangular
-from gpdsl.kernels.form import describe
 from gpdsl.kernels.numerics import jitters_for
 from gpdsl.language.inducing import shown_inducing
 from gpdsl.program.evaluation import deviations, field_means, refuse_beside_fields, roots
@@ -186,9 +186,8 @@ def explain_fields(program: Program, data: Data, options: Options) -> str:
     for group in program.groups:
         names = ", ".join(group.names)
         over = f"{', '.join(group.inputs)} ({columns_of(group, program.translator)} column(s))"
-        lines.append(
-            f"  {names}: {group.size} process(es) at {group.points} points of {over}, kernel {describe(group.form)}"
-        )
+        where = f"at {group.points} points of {over}"
+        lines.append(f"  {names}: {group.size} process(es) {where}, kernel {kernel_of(program, group)}")
     lines += [
         "",
         "posterior",

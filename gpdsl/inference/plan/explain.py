@@ -75,7 +75,15 @@ def described(program: Program, group: Group) -> str:
     """Names, inputs and kernel of a group of latents."""
     names = ", ".join(_indexed(member.latent) for member in group.members)
     over = f"{', '.join(group.inputs)} ({columns_of(group, program.translator)} column(s))"
-    return f"  {names}: {group.size} process(es) over {over}, kernel {describe(group.form)}"
+    return f"  {names}: {group.size} process(es) over {over}, kernel {kernel_of(program, group)}"
+
+
+def kernel_of(program: Program, group: Group) -> str:
+    """The kernel of a group of latents as the model has it; in general words where theirs differ in numbers."""
+    told, source = describe(group.form), program.declarations.source
+    written = {" ".join(source.written(each.latent.kernel.span).split()) for each in group.members}
+    plain = len(written) == 1 and ("White" in told or not any("White" in each for each in written))
+    return written.pop() if plain else told
 
 
 def readings(program: Program, group: Group) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gpdsl.errors import GpdslError, plural
 from gpdsl.inference.driver import Plan
-from gpdsl.inference.plan.explain import explain_observation
+from gpdsl.inference.plan.explain import explain_observation, kernel_of
 from gpdsl.inference.plan.options import MOST_POINTS, Choice, Options, WeightChoice
 from gpdsl.inference.plan.planning import quantity
 from gpdsl.inference.quadruply_stochastic.posterior import KINDS
-from gpdsl.kernels.form import describe, has_white
+from gpdsl.kernels.form import has_white
 from gpdsl.kernels.waves import unsuited
 from gpdsl.program.groups import OWN_VALUE, columns_of
 from gpdsl.program.program import Program
@@ -215,7 +215,7 @@ def explain_weights(program: Program, options: Options, plan: Plan, rows: int) -
     size = 8.0 if options.dtype == "float64" else 4.0
     lines = [title, "", "latent"]
     lines.append(f"  {group.names[0]}: 1 process over {', '.join(group.inputs)} ({columns} column(s))")
-    lines.append(f"    kernel {describe(group.form)} by {weights.features} {KINDS[options.basis]}")
+    lines.append(f"    kernel {kernel_of(program, group)} by {weights.features} {KINDS[options.basis]}")
     if options.basis == "fourier":
         lines.append("    drawn again from their seed wherever they are needed, never stored")
     lines += [f"    features: {choice.reasons['features']}"] if "features" in choice.reasons else []
