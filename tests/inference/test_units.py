@@ -261,6 +261,30 @@ def test_kernels_of_products_have_the_unit_of_the_variance(
         assert starts[2][name] / starts[0][name] == pytest.approx(1e4**of_y, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("mean", "expected"),
+    [
+        ("f + 2 * v", {"v": (0, 1)}),
+        ("f + v * x / 3", {"v": (-1, 1)}),
+        ("f + v * exp(-x / c)", {"v": (0, 1), "c": (1, 0)}),
+        ("f + v * sqrt(x) + 3 * c", {"v": (-0.5, 1), "c": (0, 1)}),
+    ],
+)
+def test_what_stands_beside_a_latent_has_the_unit_of_the_output(
+    mean: str, expected: dict[str, tuple[float, float]], rng: np.random.Generator
+) -> None:
+    x, y = _rows(rng)
+    text = "input x : positive\noutput y : real\n" + PRODUCTS.format(kernel="s2 * RBF(1)")
+    model = gpdsl.compile(f"{text}param s2 : positive\ny ~ Normal({mean}, sigma)")
+    starts = [
+        prepare(model, {"x": a * np.exp(x), "y": b * y}, {}, {})[0].parameters.initial
+        for a, b in ((1, 1), (1e3, 1), (1, 1e4))
+    ]
+    for name, (of_x, of_y) in expected.items():
+        assert starts[1][name] / starts[0][name] == pytest.approx(1e3**of_x, rel=1e-3)
+        assert starts[2][name] / starts[0][name] == pytest.approx(1e4**of_y, rel=1e-3)
+
+
 def test_what_divides_a_log_normal_output_has_its_unit(rng: np.random.Generator) -> None:
     x, y = _rows(rng)
     model = gpdsl.compile(

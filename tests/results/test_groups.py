@@ -8,6 +8,7 @@ from scipy.stats import gamma, multivariate_normal
 
 import gpdsl
 from gpdsl.data import DataError
+from gpdsl.results.table import Total
 
 HEAD = """model groups
 index s in 1..S
@@ -237,3 +238,15 @@ def test_levels_of_unequal_sizes_without_anything_to_learn(data: dict[str, np.nd
     found, left = fit.predict(new), gram(new, new) - across @ np.linalg.solve(noisy, across.T)
     np.testing.assert_allclose(found.mean("y"), 0.5 + across @ np.linalg.solve(noisy, data["y"] - 0.5), atol=1e-8)
     np.testing.assert_allclose(found.variance("y"), np.diag(left) + 0.09, atol=1e-8)
+
+
+def test_a_table_of_totals_has_a_row_for_each_group_and_columns_for_each_element() -> None:
+    """Elements are named from 1, as models name them, and every part of one is in a column of its own."""
+    draws = np.random.default_rng(0).normal(size=(40, 2, 3)) + np.arange(6.0).reshape(2, 3)
+    frame = Total(draws, np.array(["north", "south"]), ("site",)).to_frame([0.1])
+    assert list(frame.index) == ["north", "south"] and frame.index.name == "site"
+    assert set(frame) == {f"{part}[{k}]" for part in ("mean", "sd", "q0.1") for k in (1, 2, 3)}
+    for k in range(3):
+        np.testing.assert_allclose(frame[f"mean[{k + 1}]"], draws[:, :, k].mean(axis=0))
+        np.testing.assert_allclose(frame[f"sd[{k + 1}]"], draws[:, :, k].std(axis=0))
+        np.testing.assert_allclose(frame[f"q0.1[{k + 1}]"], np.quantile(draws[:, :, k], 0.1, axis=0))

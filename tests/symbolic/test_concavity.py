@@ -185,3 +185,12 @@ def test_no_proof_of_what_is_not_concave() -> None:
 def test_each_argument_moves_one_way(law: str, expected: bool) -> None:
     known = translator(scalar(law))
     assert one_way(known, observation_terms(known)) == expected
+
+
+def test_the_weakest_verdict_on_any_output_is_that_of_the_model() -> None:
+    """With its own reasons alone, in whichever order outputs stand."""
+    two = "input x : real\noutput y : real\noutput z : real\nlatent f(x) ~ GP(0, RBF(1))\n"
+    for first, second in (("y", "z"), ("z", "y")):
+        found = verdict(gpdsl.compile(f"{two}{first} ~ Normal(f, 1)\n{second} ~ StudentT(3, f, 1)"))
+        assert found.verdict == "refused" and "StudentT" in found.reason and "Normal" not in found.reason
+    assert verdict(gpdsl.compile(f"{two}y ~ Normal(f, 1)\nz ~ Logistic(f, 1)")).holds

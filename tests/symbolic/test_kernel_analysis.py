@@ -16,7 +16,7 @@ from gpdsl.symbolic.kernel_analysis import KernelAnalysis, analyse, of_differenc
 from gpdsl.symbolic.kernel_formula import DISTANCE, at_zero, formula_of
 from gpdsl.symbolic.kernel_values import MOST_DERIVATIVES, matrix, numbers_near, smoothness, start_of
 from gpdsl.symbolic.numeric import evaluate
-from gpdsl.symbolic.spectral import _at_frequency
+from gpdsl.symbolic.spectral import FREQUENCY, _at_frequency, numeric_spectral_density, spectral_density
 from gpdsl.symbolic.translate import Translator
 
 
@@ -308,3 +308,20 @@ def test_a_formula_of_differences_is_told_whatever_its_levels(body: str, moves: 
     latent = declarations.latents["f"]
     assert isinstance(latent.kernel, KernelFormula)
     assert of_differences(latent.kernel, declarations, latent) is moves
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize(
+    "profile",
+    ["(2 + 3 * r**2)**-2", "5 * (1 + r**2 / 4)**Rational(-7, 2)", "(3 + r**2 / 2)**-3 / 2", "exp(-0.4 * r**2)"],
+)
+def test_a_spectral_density_turned_back_is_the_profile(profile: str, dimensions: int) -> None:
+    """(2 pi)^d k(r) is the transform of S(omega), where that falls off as fast as quadrature needs."""
+    r = sp.Symbol("r", positive=True)
+    formula, at = sp.sympify(profile, {"r": r}), np.array([0.3, 0.0, 1.7])
+    found = spectral_density(formula, r, dimensions)
+    assert found is not None
+    density = sp.lambdify(FREQUENCY, found, ["scipy", "numpy"])
+    back = numeric_spectral_density(lambda w: np.asarray(density(np.maximum(w, 1e-9))), at, dimensions)
+    expected = [float(formula.subs(r, place)) for place in at]
+    np.testing.assert_allclose(back / (2 * np.pi) ** dimensions, expected, rtol=1e-6)
