@@ -233,7 +233,7 @@ def test_what_layers_do_not_cover_is_refused(option: str, value: Any) -> None:
 def test_the_plan_says_how_rows_go_through_the_layers() -> None:
     text = gpdsl.compile(STEP).explain({"x": np.arange(5.0), "y": np.arange(5.0)})
     assert text.index("h: 1 process(es) over x") < text.index(
-        "f: 1 process(es) over h (1 column(s)), kernel s2 * RBF(0.9)"
+        "f: 1 process(es) over h (1 column(s)), kernel RBF(ell_f)"
     )
     assert "sampled at sampled arguments" in text and "natural gradients for the last layer" in text
     assert "from a fit of the last layer alone" in text
