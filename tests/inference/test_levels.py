@@ -320,3 +320,9 @@ def test_levels_that_the_model_knows_build_on_each_other() -> None:
     np.testing.assert_allclose(drawn.lets["h"], d @ loadings.T)
     np.testing.assert_allclose(drawn.lets["gap"], d[:, 2] - d[np.arange(ROWS), k])
     assert np.all(np.abs(drawn.data["y"] - drawn.lets["h"][np.arange(ROWS), k]) < 1.5)
+
+
+def test_a_name_alone_in_a_let_along_the_levels_is_the_element_of_each() -> None:
+    head = BUILT.split("let h[1]")[0].replace("GP(k, RBF(ell[k]))", "GP(0, RBF(1))")
+    alone = gpdsl.compile(head + "let twice[k] = 2 * d\ny ~ Normal(twice[level], 1)")
+    assert alone.declarations.latents["d"].arguments == ("x",)

@@ -52,12 +52,17 @@ def find_elements(scope: Scope, statements: Sequence[syntax.Statement]) -> None:
         elif isinstance(each, syntax.LetStatement | syntax.ObservationStatement):
             waiting.append(each)
     while declared and waiting:
-        for name in [each for each in nodes(waiting.pop()) if isinstance(each, syntax.Name)]:
+        part = waiting.pop()
+        own_indices = part.subscripts or () if isinstance(part, syntax.LetStatement) else ()
+        along = {each.value.identifier.text for each in own_indices if isinstance(each.value, syntax.Name)} & known
+        for name in [each for each in nodes(part) if isinstance(each, syntax.Name)]:
             own = declared.get(name.identifier.text)
-            if own is None or own.declared.name.text in scope.elementwise or not _element(scope, own, name, known):
+            if own is None or own.declared.name.text in scope.elementwise:
                 continue
-            scope.elementwise.add(own.declared.name.text)
-            waiting += [own.process] if isinstance(own, syntax.LatentStatement) else []
+            whole = name.subscripts is None and any(each.text in along for each in own.declared.indices)
+            if whole or _element(scope, own, name, known):
+                scope.elementwise.add(own.declared.name.text)
+                waiting += [own.process] if isinstance(own, syntax.LatentStatement) else []
 
 
 def _by_level(latent: syntax.LatentStatement, levels: Collection[str]) -> bool:
