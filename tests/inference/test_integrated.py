@@ -287,8 +287,7 @@ def test_densities_of_parameters_become_those_on_the_real_line(line: str, name: 
         numbers = at.reshape(-1, *program.parameters.unconstrained()[name].shape)
 
         def log_density(number: Any) -> Any:
-            learnt = {name: number}
-            return program.log_prior(program.parameters.constrain(learnt)) + log_volume(program, learnt)
+            return log_prior(program, {name: number})
 
         weights = jnp.exp(jax.vmap(log_density)(numbers))
         values = jax.vmap(lambda number: program.parameters.constrain({name: number})[name])(numbers)
