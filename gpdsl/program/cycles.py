@@ -211,11 +211,10 @@ def _of_formula(
         waiting += m.parts(each)
         if isinstance(each, m.Operation) and each.operator in {"sin", "cos"}:
             number, powers = _product(declarations, each.operands[0], local) or (0.0, {})
-            columns, names = (
-                [k for k in powers if isinstance(k, tuple)],
-                [k for k in powers if k and isinstance(k, str)],
-            )
-            if len(columns) == len(names) == 1 and powers[columns[0]] == 1 and abs(powers[names[0]]) == 1:
+            columns = [key for key in powers if isinstance(key, tuple)]
+            names = [key for key in powers if key and isinstance(key, str)]
+            alone = number != 0 and len(columns) == len(names) == 1
+            if alone and powers[columns[0]] == 1 and abs(powers[names[0]]) == 1:
                 factor = abs(number) / np.pi * (1.0 if local and each.operator == "sin" else 0.5)
                 yield Turn(names[0], columns[0], 3 if local or "" in powers else 1, powers[names[0]], factor)
 
@@ -243,9 +242,7 @@ def _product(
             return _product(declarations, local[name], local)
         case m.FunctionCall(body=inner) | m.Operation(operator="neg", operands=(inner,)):
             return _product(declarations, inner, local)
-        case m.Operation(operator="-", operands=(m.Local(name=a), m.Local(name=b))) if a in local and local[
-            a
-        ] == local.get(b):
+        case m.Operation(operator="-", operands=(m.Local(name=a), m.Local(name=b))) if _same(local, a, b):
             return _product(declarations, local[a], local)
         case m.Operation(operator="*" | "/" | "+" | "-" as operator, operands=(left, right)):
             one, other = (_product(declarations, side, local) for side in (left, right))
@@ -261,6 +258,11 @@ def _product(
         case (str(), int()):
             return 1.0, {each: 1}
     return None
+
+
+def _same(local: Mapping[str, m.Expression | Column], a: str, b: str) -> bool:
+    """Whether both are points, at one column, of a kernel."""
+    return a in local and local[a] == local.get(b)
 
 
 def _parameter(call: m.KernelCall, argument: str) -> str:

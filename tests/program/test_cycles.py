@@ -218,3 +218,9 @@ def test_many_random_features_are_no_cycles(x: np.ndarray) -> None:
         "y ~ Normal(f + sum(k, sin(w[k] * x)), 0.3)"
     )
     assert found(text, {"x": x, "y": np.sin(1.7 * x)}, "w") == {}
+
+
+def test_what_nothing_multiplies_does_not_turn(x: np.ndarray) -> None:
+    text = "input x : real\noutput y : real\nparam p : positive\nlatent f(x) ~ GP(sin(0 * x / p), RBF(1))\n"
+    text += "y ~ Normal(f, 0.3)"
+    assert found(text, {"x": x, "y": np.sin(1.7 * x)}, "p") == {}
