@@ -61,7 +61,8 @@ def _short(value: np.ndarray) -> str:
     flat = np.ravel(value).tolist()
     words = [f"{each:.6g}" for each in flat[:MAX_ELEMENTS]]
     text = ", ".join(words) + (", ..." if len(flat) > MAX_ELEMENTS else "")
-    return f"[{text}]" if np.ndim(value) else text
+    shape = f" of shape {list(np.shape(value))}" if len(flat) > MAX_ELEMENTS or np.ndim(value) > 1 else ""
+    return f"[{text}]{shape}" if np.ndim(value) else text
 
 
 class NotRegistered(ForwardMistake, code="F101"):

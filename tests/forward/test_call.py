@@ -261,3 +261,12 @@ def test_a_pool_that_is_closed_ends_its_workers() -> None:
     pool.team += [SimpleNamespace(end=lambda name=name: ended.append(name), pieces=[]) for name in "ab"]  # type: ignore[misc]
     pool.close()
     assert ended == ["a", "b"] and pool.team == []
+
+
+def test_long_arguments_are_shown_with_their_shapes() -> None:
+    arguments = [np.zeros((2, 12)), np.ones((2, 2, 2)), np.ones((2, 3)), np.ones(2)]
+    said = errors.describe_row(["map", "matrix", "path", "speed"], arguments, 1)
+    zeros = ", ".join(["0"] * 8)
+    assert said == (
+        f"map = [{zeros}, ...] of shape [12], matrix = [1, 1, 1, 1] of shape [2, 2], path = [1, 1, 1], speed = 1"
+    )
