@@ -64,9 +64,11 @@ def _number(text: str) -> float:
 def is_code(text: str) -> bool:
     """Whether digits are more likely a name: with a zero first that no number needs, `007`, or too many for a float."""
     text = text.strip()
-    if not (text[:1] == "0" or len(text) > MOST_DIGITS) or not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit()):
         return False
-    return (text[0] == "0" and len(text) > 1) or float(text) == np.inf or int(float(text)) != int(text)
+    if text[0] == "0":
+        return len(text) > 1
+    return len(text) > MOST_DIGITS and (float(text) == np.inf or int(float(text)) != int(text))
 
 
 def from_texts(values: Sequence[str]) -> np.ndarray:

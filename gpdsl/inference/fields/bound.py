@@ -71,8 +71,12 @@ class FieldBound:
 
     def fields(self, learnt: Learnt, white: Float[Array, "D S"]) -> Float[Array, "S D"]:
         """Values of all fields."""
-        means = field_means(self.program, self.program.parameters.constrain(learnt))
-        return (means[:, None] + deviations(self.program, self._roots(learnt), white)).T
+        return self.fields_given(self.program.parameters.constrain(learnt), white)
+
+    def fields_given(self, parameters: Mapping[str, Array], white: Float[Array, "D S"]) -> Float[Array, "S D"]:
+        """The same at parameters in their domains."""
+        around = deviations(self.program, roots(self.program, parameters, self.jitter), white)
+        return (field_means(self.program, parameters)[:, None] + around).T
 
     def value(
         self,

@@ -19,9 +19,8 @@ from jaxtyping import Array, Float
 from gpdsl.inference.ascent.lbfgs import maximise
 from gpdsl.inference.fields.bound import FieldBound, Joint, Learnt, difference, moved, reflected, start
 from gpdsl.inference.fields.calls import Called, Emulator, FieldCalls, fit_emulator
-from gpdsl.inference.log_joint import log_volume
 from gpdsl.inference.mcmc.chains import Chains, Position
-from gpdsl.inference.mcmc.engine import no_u_turn_at
+from gpdsl.inference.mcmc.engine import Whole, no_u_turn_at, without_prior
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import FRESH_SETS, Problem, Result, as_arrays, as_numpy
 from gpdsl.inference.sampling import sum_and_error
@@ -88,6 +87,7 @@ class FieldRun:
         self.value, self.slope, self.target = (self._compiled(name) for name in ("value", "sloped", "target"))
         self.fields, self.likelihood = self._compiled("fields"), self._compiled("log_likelihood")
         self.moved, self.difference, self.reflected = jit(moved), jit(difference), jit(reflected)
+        self._asked: tuple[Any, ...] = (None, None, None)
 
     def _compiled(self, name: str) -> Callable[..., Any]:
         """A function of the bound, once for all fits of the model to as many rows."""
@@ -127,7 +127,7 @@ class FieldRun:
         """
         rest = (self.normals, self.rows, self.known)
         for _ in range(STEPS):
-            gradient, precision, self.curvature = self.target(learnt, q, *rest)
+            gradient, precision, self.curvature = self.derivatives(learnt, q)
             before, q = q, self.moved(q, gradient, precision, 1.0)
             moved = float(self.difference(before, q))
             if moved < FINE:
@@ -137,6 +137,13 @@ class FieldRun:
                 break
         return None
 
+    def derivatives(self, learnt: Any, q: Joint) -> tuple[Array, Array, Array]:
+        """`FieldBound.target`, which is all the work of a step: a search that goes on in another way asks again."""
+        here = learnt, q, self.known
+        if any(one is not other for one, other in zip(self._asked, here, strict=True)):
+            self._asked, self._derivatives = here, self.target(learnt, q, self.normals, self.rows, self.known)
+        return self._derivatives
+
     def sloped(self, learnt: Any, q: Joint) -> tuple[float, Any]:
         """The bound and its gradient in the parameters; it is that of the bound at the best q where q is best."""
         return self.slope(learnt, q, self.normals, self.rows, self.known, self.curvature)
@@ -144,7 +151,7 @@ class FieldRun:
     def ascended(self, learnt: Any, q: Joint) -> tuple[Joint, float]:
         """A natural-gradient step as far as the bound rises, and the bound there; q itself where it does not."""
         rest = (self.normals, self.rows, self.known)
-        gradient, precision, self.curvature = self.target(learnt, q, *rest)
+        gradient, precision, self.curvature = self.derivatives(learnt, q)
         value = float(self.value(learnt, q, *rest, self.curvature))
         if not bool(jnp.isfinite(jnp.linalg.cholesky(precision)).all()):
             precision = self.reflected(precision)
@@ -225,12 +232,8 @@ class FieldRun:
 
     def affordable(self) -> int:
         """Fields of the next round, as far as the budget goes."""
-        account, uses = self.program.account, len(self.program.uses())
-        return (
-            self.problem.choice.samples
-            if account is None
-            else int(min(self.problem.choice.samples, account.remaining // uses))
-        )
+        account, samples = self.program.account, self.problem.choice.samples
+        return samples if account is None else int(min(samples, account.remaining // len(self.program.uses())))
 
     def emulators(self, known: dict[str, list[Called]], found: dict[str, Called]) -> dict[str, Emulator]:
         """Emulators of everything called so far."""
@@ -319,23 +322,13 @@ class FieldProfile:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class FieldDensity:
+class FieldDensity(Whole):
     """p(parameters, w | y), the whitened values w of all fields included, up to a constant."""
-
-    problem: Problem
-    nothing: None = None
 
     def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of all observations given w."""
         bound, learnt = FieldBound(self.problem.program, self.problem.jitter), position["learnt"]
         return bound.log_likelihood(learnt, bound.fields(learnt, position["white"][:, None])[0], data, {})
-
-    def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
-        """Of the parameters on the real line and of w."""
-        program, learnt = self.problem.program, position["learnt"]
-        told = program.log_prior(program.parameters.constrain(learnt)) + log_volume(program, learnt)
-        return told - 0.5 * jnp.sum(position["white"] ** 2)
 
 
 class FieldTarget:
@@ -347,7 +340,7 @@ class FieldTarget:
         self.run, self.problem, self.data = run, run.problem, run.rows
         known = {"learnt": result.parameters, "white": np.asarray(run.q.mean)}
         self.start: Position = as_arrays(known, run.dtype)
-        self.without_prior = tuple(name for name in run.learnt if name not in run.program.priors)
+        self.without_prior = without_prior(run.problem)
 
     def sample(self, *asked: Any) -> Chains:
         """By the No-U-Turn sampler."""

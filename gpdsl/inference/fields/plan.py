@@ -285,7 +285,7 @@ class OverFields(Posterior):
         """All rows read all of them."""
         together = jnp.concatenate([each.reshape(len(each), -1) for each in white], axis=1)
         told = FieldBound(program, jitter)
-        drawn = field_means(program, parameters) + deviations(program, roots(program, parameters, jitter), together.T).T
+        drawn = told.fields_given(parameters, together.T)
         return jax.lax.map(lambda each: told.given(parameters, each, rows, {}), drawn)
 
     def support(self, choice: Choice, rows: int) -> str:

@@ -62,7 +62,7 @@ class Collapsed:
         self.problem, self.profile, self.data = problem, ExactProfile(problem, result), problem.rows
         self.made = Evidence, self.profile.system
         self.start: Position = {"learnt": as_arrays(result.parameters, problem.options.dtype)}
-        self.without_prior = _without_prior(problem)
+        self.without_prior = without_prior(problem)
 
     def sample(self, *asked: Any) -> Chains:
         """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges make of one."""
@@ -100,7 +100,7 @@ class Joint:
         white = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
         known = {"learnt": result.parameters, "white": white}
         self.start: Position = as_arrays(known, problem.options.dtype)
-        self.without_prior = _without_prior(problem)
+        self.without_prior = without_prior(problem)
 
     def sample(self, *asked: Any) -> Chains:
         """By the No-U-Turn sampler, each draw in one of the modes that signs and exchanges make of one."""
@@ -118,7 +118,8 @@ def no_u_turn_at(target: Differentiable, *asked: Any) -> Chains:
     return nuts(target, *asked) if temperatures is None else tempered(target, temperatures, *asked)
 
 
-def _without_prior(problem: Problem) -> tuple[str, ...]:
+def without_prior(problem: Problem) -> tuple[str, ...]:
+    """Learnt parameters that are flat on the real line."""
     return tuple(name for name in problem.parameters if name not in problem.program.priors)
 
 
