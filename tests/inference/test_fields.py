@@ -252,6 +252,13 @@ def test_a_fit_goes_on_from_another(learnt: gpdsl.Fit) -> None:
     assert again.elbo == pytest.approx(learnt.elbo, abs=1e-5)
 
 
+def test_a_search_has_the_steps_that_noise_far_from_its_start_takes() -> None:
+    data = straight_data()
+    data["t"][3] = 1e6
+    fit = gpdsl.compile(STRAIGHT, externals={"travel": traced}).fit(data, diagnose="no")
+    assert fit.message == "converged" and float(fit.parameters["s"]) == pytest.approx(1e6 / np.sqrt(20), rel=0.05)
+
+
 COUNTS = """
 model counts "Counts of what two places send to each detector"
 index g in 1..2

@@ -39,7 +39,7 @@ from gpdsl.symbolic.translate import Ref
 CALLS = 64
 """Calls of an opaque function in a round."""
 
-ROUNDS, STEPS = 20, 30
+ROUNDS, STEPS = 20, 200
 """Of calls at most; and of L-BFGS over the hyperparameters, where there are none."""
 
 LARGEST = 3000
