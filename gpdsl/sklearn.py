@@ -17,7 +17,7 @@ from gpdsl import model as models
 from gpdsl.data import read_table
 from gpdsl.data.columns import STYLES, spelt
 from gpdsl.data.convert import order_of
-from gpdsl.data.table import Table
+from gpdsl.data.table import Columns, Table
 from gpdsl.data.targets import WORDS_IN_Y, NotNumbersError, numbers_expected, refuse_odd_labels
 from gpdsl.data.values import numbers_in_order
 from gpdsl.errors import GpdslError, GpdslWarning, quoted
@@ -186,7 +186,9 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _table(self, X: Any, checked: np.ndarray | None) -> Table:
         """Columns by the names of the model."""
         if checked is None:
-            return read_table(X)
+            known = read_table(X)  # which may have the targets in a column, in words that are numbers in the fit
+            names = [name for name in known.columns if spelt(name) != self._output.name]
+            return Table(Columns(names, lambda place: known.columns[names[place]], known.source), order=known.order)
         if self._by_name:  # fitted by a frame, predicted by an array of its columns
             return read_table(dict(zip(self._columns, checked.T, strict=True)))
         if self.model is None:

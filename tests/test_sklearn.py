@@ -144,6 +144,14 @@ def test_a_frame_says_which_column_is_which_whatever_kind_it_is_and_an_array_lat
         np.testing.assert_array_equal(ordered.predict(frame), ordered.predict(frame.to_numpy()))
 
 
+def test_a_frame_may_have_the_targets_as_a_column_in_words_of_their_own() -> None:
+    frame = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "y": ["dear", "dear", "cheap", "cheap"]})
+    model = "input x : real\noutput y : binary\nlatent f(x) ~ GP(0, 9 * RBF(1))\ny ~ Bernoulli(logit = f)\n"
+    fitted = Classifier(model, steps=3).fit(frame, frame["y"])
+    assert fitted.predict(frame).tolist() == frame["y"].tolist()
+    assert np.all(fitted.predict(frame.assign(y="unknown")) == frame["y"])
+
+
 def test_numbers_are_no_names_of_columns_and_frames_of_dates_alone_are_predicted() -> None:
     text = NAMED.replace("a : real\n", "a : real[2]\n").replace("input b : real\n", "").replace(" + 9 * b", "")
     numbered = Regressor(text).fit(pd.DataFrame(X), Y)

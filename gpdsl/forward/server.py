@@ -232,7 +232,9 @@ class Together:
             self._waiting.append(asked)
         with self._work:
             while asked.answer is None and asked.problem is None:  # more may wait than one call takes
-                self._answer()
+                with self._entry:
+                    batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+                self._answer(batch)
         if asked.problem is not None:
             raise asked.problem
         assert asked.answer is not None
@@ -248,20 +250,18 @@ class Together:
     def _sized(self) -> Iterable[tuple[str, int]]:
         return zip(self.offered.kinds, self.offered.inputs, strict=True)
 
-    def _answer(self) -> None:
-        """Answer all that wait. Rows are repeated up to a power of two."""
-        with self._entry:
-            batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
-        rows = np.stack([each.row for each in batch])
+    def _answer(self, batch: list[_Asked]) -> None:
+        """Answer these, their rows repeated up to a power of two; where that fails, each half, until one row does."""
+        rows, half = np.stack([each.row for each in batch]), len(batch) // 2
         size = max(1 << (len(rows) - 1).bit_length(), FEWEST_TOGETHER)
         padded = rows[np.arange(size) % len(rows)]
         try:
-            values = self.offered.evaluate(padded)
-            for each, value in zip(batch, values[: len(batch)], strict=True):
+            for each, value in zip(batch, self.offered.evaluate(padded)[: len(batch)], strict=True):
                 each.answer = value
-        except Exception as problem:  # noqa: BLE001 - each question gets the error as its answer
-            for each in batch:
-                each.problem = problem
+        except Exception as problem:  # noqa: BLE001 - the question gets the error as its answer
+            batch[0].problem = None if half else problem
+            for part in (batch[:half], batch[half:]) if half else ():
+                self._answer(part)
 
 
 def make_server(models: Mapping[str, Offered], host: str = "127.0.0.1", port: int = 4242) -> ThreadingHTTPServer:

@@ -254,6 +254,19 @@ def test_an_error_is_the_answer_of_all_that_asked_and_the_server_goes_on() -> No
             together.ask(np.zeros(1))
 
 
+def test_a_question_without_an_answer_leaves_those_that_wait_with_it_theirs() -> None:
+    def root(rows: np.ndarray) -> np.ndarray:
+        if np.any(rows < 0):
+            raise ValueError("no")
+        return np.sqrt(rows)
+
+    together = Together(Offered((1,), (1,), root))
+    together._waiting = waiting = [_Asked(np.array([value])) for value in (1.0, -4.0, 9.0, 16.0)]
+    assert together.ask(np.array([25.0])) == 5
+    assert [each.answer for each in waiting] == [1, None, 3, 4, 5]
+    assert str(waiting[1].problem) == "no" and not any(each.problem for each in waiting if each.answer)
+
+
 def test_a_name_the_model_does_not_have_and_a_port_that_is_taken(fit: gpdsl.Fit) -> None:
     with pytest.raises(gpdsl.GpdslError, match="`h` cannot be predicted; the model has y, f"):
         offered(fit, ["h"])

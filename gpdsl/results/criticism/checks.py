@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from gpdsl.data.values import as_numbers
 from gpdsl.errors import GpdslError, described, needed, plural, preformatted, quoted
@@ -15,7 +15,7 @@ from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.watch import watching
 from gpdsl.language.calls import answering
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows
-from gpdsl.results.criticism.without import leave_one_out
+from gpdsl.results.criticism.without import CrossValidation, leave_one_out
 from gpdsl.results.fit import Fit
 from gpdsl.results.levels import in_levels, levels_of
 from gpdsl.results.named import check_draws
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from gpdsl.data import Data
     from gpdsl.results.fit import Fit
 
+
+MEASURED = {"real", "positive", "unit"}
+"""Kinds of outputs whose densities are of one measure: `log(y) ~ Normal(f, s)` of a positive y beside a real one."""
 
 Statistic = Callable[[np.ndarray], float]
 
@@ -167,6 +170,8 @@ class Comparison:
         methods = {each.method.removeprefix("exact ") for each in self.elpds.values()}
         if len(methods) > 1:
             notes.append(f"rows are left out in different ways: {', '.join(sorted(methods))}")
+        elif len({_firsts(each.folds) for each in self.elpds.values() if isinstance(each, CrossValidation)}) > 1:
+            notes.append("rows are held back in different folds, by which one model differs from itself: take one seed")
         if any(each.worst_k > UNTRUSTED for each in self.rows):
             notes.append(f"k above {UNTRUSTED}: single rows move that posterior so much that its elpd is unsure")
         return notes
@@ -184,6 +189,12 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return preformatted(repr(self))
+
+
+def _firsts(folds: Int[np.ndarray, " rows"]) -> bytes:
+    """The first row of each row's fold, whatever the folds are called."""
+    _, first, fold = np.unique(folds, return_index=True, return_inverse=True)
+    return first[fold].tobytes()
 
 
 @answering
@@ -231,8 +242,11 @@ def _verify_outputs(fits: Mapping[str, Fit]) -> None:
     def observed(name: str) -> dict[str, str]:
         return {output: each.kind for output, each in fits[name].program.declarations.outputs.items()}
 
+    def measured(name: str) -> dict[str, str]:
+        return {output: "real" if kind in MEASURED else kind for output, kind in observed(name).items()}
+
     for other in others:
-        if observed(other) != observed(first):
+        if measured(other) != measured(first):
             ours, theirs = (", ".join(f"{n} : {kind}" for n, kind in observed(each).items()) for each in (first, other))
             raise GpdslError(
                 f"compare: {quoted(first)} has the outputs {ours}, {quoted(other)} has {theirs}; only densities of the "

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import gpdsl
-from gpdsl.results.criticism.checks import Compared, Comparison
+from gpdsl.results.criticism.checks import Compared, Comparison, _verify_outputs
+from gpdsl.results.criticism.without import CrossValidation
 from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(1)
@@ -64,6 +65,24 @@ def test_notes_of_a_comparison_say_what_little_difference_tells() -> None:
     assert "nats tell little" not in said(-4.1, 0.0)
     assert "a may be no better than b: the two numbers may be off by more than they differ" in said(-1.0, 0.6)
     assert "may be no better" not in said(-1.0, 0.4)
+
+
+def test_one_model_differs_from_itself_over_other_folds() -> None:
+    def said(*folds: int) -> str:
+        held = [
+            CrossValidation(RIGHT, None, np.zeros(4), np.zeros(4), "2-fold", np.array(each), ())  # type: ignore[arg-type]
+            for each in ((1, 1, 2, 2), folds)
+        ]
+        return repr(Comparison((Compared("a", -10, 1, 2, 0, 0, 0.1),), dict(zip("ab", held, strict=True))))
+
+    assert "held back in different folds" in said(1, 2, 1, 2)
+    assert "folds" not in said(2, 2, 1, 1)
+
+
+def test_densities_of_positive_and_of_real_numbers_are_of_one_measure() -> None:
+    logs = TEXT.format(name="logs", kind="positive", ell=1, law="Normal(f, 0.2)").replace("\ny ~", "\nlog(y) ~")
+    positive = unlearnt(gpdsl.compile(logs), {"x": X, "y": np.exp(X)})
+    _verify_outputs({"real": RIGHT, "positive": positive})
 
 
 def test_what_cannot_be_compared() -> None:
