@@ -268,12 +268,11 @@ def _scales(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 def _worthless(problem: Problem, result: Result) -> float | None:
     """What unrelated rows are worth, where the result is worth no more; None where it is, or where nobody knows."""
-    if not (problem.program.groups and problem.parameters) or not _may_be_worthless(result):
+    learns = problem.program.groups and problem.parameters
+    if not learns or (result.posterior and not _may_be_worthless(result)):
         return None
     value = value_of_nothing(problem.program, problem.rows, result.parameters)
-    if value is None or result.elbo > value + NOTHING:
-        return None
-    return value
+    return None if value is None or result.elbo > value + NOTHING else value
 
 
 def _may_be_worthless(result: Result) -> bool:
@@ -306,7 +305,8 @@ def _symmetric(problem: Problem, engine: Engine, tried: list[Attempt]) -> bool:
     if best.result.interrupted:
         return False
     known = held or several or at_random
-    peaks = not known and (not problem.parameters or rows_have_peaks(problem))  # `attempt` has looked
+    # `attempt` has looked where nothing is learnt; an exact posterior has one peak.
+    peaks = not (known or problem.choice.exact) and (not problem.parameters or rows_have_peaks(problem))
     if not (known or peaks):
         return False
     moved = dict(held) | {n: np.ones(np.shape(begin[n]), bool) for n in (begin if several else drawn)}

@@ -46,13 +46,6 @@ _fits, _lock = 0, threading.Lock()
 
 
 @contextmanager
-def machine_for(size: int) -> Iterator[None]:
-    """A context for factorisations of matrices with `size` rows, again and again."""
-    with _threads_for(size), _memory() if size in KEPT else nullcontext():
-        yield
-
-
-@contextmanager
 def _memory() -> Iterator[None]:
     """Freed memory stays with the process until the last of the fits that run has ended."""
     global _fits
@@ -89,8 +82,8 @@ def _gnu() -> Any:
 
 
 @contextmanager
-def _threads_for(size: int) -> Iterator[None]:
-    """A suitable number of threads."""
+def machine_for(size: int) -> Iterator[None]:
+    """A context for factorisations of matrices with `size` rows, again and again: threads and memory that suit them."""
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
     # Whether it lies in a folder of SciPy's; where the system provides one library for all, none does.
     own = [each for each in libraries if any("scipy" in folder for folder in Path(each.filepath).parent.parts[-2:])]
@@ -99,7 +92,8 @@ def _threads_for(size: int) -> Iterator[None]:
     try:
         for each, _ in before:
             each.set_num_threads(1)
-        yield
+        with _memory() if size in KEPT else nullcontext():
+            yield
     finally:
         for each, threads in before:
             each.set_num_threads(threads)

@@ -23,10 +23,10 @@ from gpdsl.lowering.table import align
 from gpdsl.program.cache import precision
 from gpdsl.program.evaluation import mean_formula
 from gpdsl.program.program import Program, take_rows
-from gpdsl.program.rows import Rows, gathered, observed_mask, row_count
+from gpdsl.program.rows import Rows, Scope, gathered, observed_mask, row_count
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.numeric import evaluate
-from gpdsl.symbolic.translate import Ref, axis_key
+from gpdsl.symbolic.translate import axis_key
 
 ROWS = 2000
 """Rows looked at for levels, spread evenly."""
@@ -55,46 +55,21 @@ class _Values:
 
     def of(self, expression: sp.Expr, axes: tuple[str, ...]) -> np.ndarray:
         """Value of an expression, broadcastable to [trials, rows, *axes]."""
-        given: dict[sp.Symbol, np.ndarray] = {}
-        for symbol in _symbols(expression):
-            ref = self.program.translator.references[symbol]
-            if ref.kind == "latent" and self.latents is not None:
-                start, stop = self.program.evaluator.columns[ref.name, ref.reading]
-                shape = self.program.translator.shape_at(ref)
-                values = self.latents[..., start:stop].reshape(*self.latents.shape[:-1], *shape)
-            else:
-                values = self._source(ref)
-            given[symbol] = np.asarray(align(values, ref.positions, axes))  # type: ignore[arg-type]
+        evaluator, given = self.program.evaluator, dict[sp.Symbol, np.ndarray]()
+        scope = Scope(self.parameters, self.rows)  # type: ignore[arg-type]
         try:
+            for symbol in _symbols(expression):
+                ref = self.program.translator.references[symbol]
+                if ref.kind == "latent" and self.latents is not None:
+                    given[symbol] = evaluator.latent(ref, self.latents, axes)
+                elif ref.kind == "gathered" and ref.name in self.parameters:  # of every trial: [trials, 1, *axes]
+                    at = [gathered(each[0], ref, self.rows.inputs) for each in self.parameters[ref.name]]
+                    given[symbol] = align(np.stack(at), ref.positions, axes)
+                else:
+                    given[symbol] = np.asarray(align(evaluator.source(ref, scope), ref.positions, axes))
             return np.asarray(evaluate(expression, given), float)
         except KeyError as error:
             raise Unknown from error
-
-    def _source(self, ref: Ref) -> np.ndarray:
-        translator, rows = self.program.translator, self.rows
-        declared = translator.declarations
-        match ref.kind:
-            case "param":
-                return self.parameters[ref.name]
-            case "gathered" if ref.name in self.parameters:  # of every trial: [trials, 1, *axes]
-                at = [gathered(each[0], ref, rows.inputs) for each in self.parameters[ref.name]]
-                return np.stack(at)
-            case "gathered":
-                return np.asarray(gathered(self._source(replace(ref, kind="const")), ref, rows.inputs))
-            case "input":
-                return np.asarray(rows.inputs[ref.name])
-            case "output":
-                return np.asarray(rows.outputs[ref.name])
-            case "observed":
-                return np.asarray(rows.observed[ref.name])
-            case "indicator":
-                return np.asarray(rows.indicators[ref.name])
-            case "index":
-                return np.arange(1.0, translator.size(declared.indices[ref.name].axis) + 1.0)
-            case "const":
-                const = declared.consts[ref.name]
-                return np.broadcast_to(np.asarray(const.values, float), translator.shape(const.axes))
-        raise Unknown
 
 
 @lru_cache(1024)

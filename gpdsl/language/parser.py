@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lark import Lark, Tree
@@ -79,31 +79,33 @@ def split(source: Source) -> tuple[list[Piece], list[Mistake]]:
     return _Splitter(source).run()
 
 
+@dataclass
 class _Splitter:
     """One pass over brackets, texts, comments and line ends."""
 
-    def __init__(self, source: Source) -> None:
-        self.source, self.text = source, source.text
-        self.starts = {each.line for each in source.parts}
-        self.pieces: list[Piece] = []
-        self.mistakes: list[Mistake] = []
-        self.open: list[tuple[str, Span]] = []
-        self.line, self.line_start = 1, 0
-        self.piece_line, self.piece_start = 1, 0
-        self.broken = False
+    source: Source
+    pieces: list[Piece] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
+    open: list[tuple[str, Span]] = field(default_factory=list)
+    line: int = 1
+    line_start: int = 0
+    piece_line: int = 1
+    piece_start: int = 0
+    broken: bool = False
 
     def run(self) -> tuple[list[Piece], list[Mistake]]:
-        for match in _MARK.finditer(self.text):
+        text, starts = self.source.text, {each.line for each in self.source.parts}
+        for match in _MARK.finditer(text):
             mark = match.group()
             start = match.start()
             column = start - self.line_start + 1
             span = Span(self.line, column, self.line, column + match.end() - start)
             if mark == "\n":
-                if not self.open or self.line + 1 in self.starts or _RESTART.match(self.text, start + 1):
+                if not self.open or self.line + 1 in starts or _RESTART.match(text, start + 1):
                     self._finish(start)
                     self.piece_line, self.piece_start = self.line + 1, start + 1
                 self.line, self.line_start = self.line + 1, start + 1
-            elif mark == "{" and BLOCK.fullmatch(self.text[self.piece_start : start]):
+            elif mark == "{" and BLOCK.fullmatch(text[self.piece_start : start]):
                 return [], [wrong.Unexpected(span, "{", "a statement on each line", STATEMENTS["input"], BLOCKS)]
             elif mark in _PARTNER:
                 self.open.append((mark, span))
@@ -116,7 +118,7 @@ class _Splitter:
             if len(self.pieces) > MAX_STATEMENTS:
                 place = Span(self.piece_line, 1, self.piece_line, 2)
                 return [], [TooManyStatements(place, MAX_STATEMENTS)]
-        self._finish(len(self.text))
+        self._finish(len(text))
         return self.pieces, self.mistakes
 
     def _close(self, mark: str, span: Span) -> None:
@@ -134,7 +136,7 @@ class _Splitter:
         if self.open:
             bracket, span = self.open[-1]
             self._reject(wrong.NeverClosed(span, bracket, _PARTNER[bracket]))
-        text = self.text[self.piece_start : end]
+        text = self.source.text[self.piece_start : end]
         bare = text.lstrip()
         if bare and not (bare.startswith("#") and "\n" not in bare):
             self.pieces.append(Piece(text, self.piece_line, self.broken))

@@ -21,7 +21,7 @@ import os
 import sys
 import warnings
 
-from gpdsl.errors import GpdslError, GpdslWarning
+from gpdsl.errors import GpdslWarning
 
 FEWEST_THREADS = 8
 """Threads of the CPU backend: more than tasks that wait for each other."""
@@ -29,27 +29,18 @@ FEWEST_THREADS = 8
 ASYNCHRONOUS = "jax_cpu_enable_async_dispatch"
 
 
-_forked = False
+forked = False
+"""Whether this process was forked from one in which JAX had begun: there it may wait for ever."""
 
 
 def _note_fork() -> None:
     """In the child of a fork: JAX's threads are not there, and what they held is locked for ever."""
-    global _forked
-    _forked = _begun()
+    global forked
+    forked = _begun()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
-
-
-def refuse_forked() -> None:
-    """Raise GpdslError in a process that was forked from one in which JAX had begun: there it may wait for ever."""
-    if _forked:
-        raise GpdslError(
-            "this process was forked from one in which JAX had computed already, and what JAX computes here may never "
-            "end: start processes with multiprocessing.get_context('spawn') (joblib and concurrent.futures take it as "
-            "their context), or fork before the first fit"
-        )
 
 
 def _begun() -> bool:

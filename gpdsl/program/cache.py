@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 import jax
 
-from gpdsl.errors import GpdslWarning
-from gpdsl.program.beginning import before_jax_begins, refuse_forked
+from gpdsl.errors import GpdslError, GpdslWarning
+from gpdsl.program import beginning
 
 # Folders that nobody else can put files into: what is found there is run, so it must be the user's own.
 
@@ -232,7 +232,7 @@ PRODUCTS: tuple[tuple[str, Any], ...] = (
 ALL_BRIEF = "GPDSL_BRIEF"
 """The environment variable that asks for programs that compile quickly, however long they run."""
 
-before_jax_begins()
+beginning.before_jax_begins()
 keep_compiled_programs()
 
 
@@ -272,7 +272,7 @@ def _known(options: dict[str, Any]) -> bool:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-before_jax_begins()  # whatever computes first enters a precision: a draw from the prior as well as a fit
+beginning.before_jax_begins()  # whatever computes first enters a precision: a draw from the prior as well as a fit
 
 
 def precision(dtype: str) -> AbstractContextManager[Any]:
@@ -281,7 +281,12 @@ def precision(dtype: str) -> AbstractContextManager[Any]:
     And compiles, where `JAX_DISABLE_JIT` says no: programs are compiled ahead of their calls, which JAX has no other
     way to run.
     """
-    refuse_forked()
+    if beginning.forked:
+        raise GpdslError(
+            "this process was forked from one in which JAX had computed already, and what JAX computes here may never "
+            "end: start processes with multiprocessing.get_context('spawn') (joblib and concurrent.futures take it as "
+            "their context), or fork before the first fit"
+        )
     wide = jax.enable_x64(dtype == "float64")
     return _compiling(wide) if jax.config.jax_disable_jit else wide  # type: ignore[attr-defined]
 

@@ -115,7 +115,7 @@ class RowEvaluator:
             if ref.name not in memo:
                 memo[ref.name] = self._traced(self.translator.externals[ref.name], scope, axes, given)
             return align(memo[ref.name], ref.positions, axes)
-        return align(self._source(ref, scope), ref.positions, axes)
+        return align(self.source(ref, scope), ref.positions, axes)
 
     def _traced(
         self, use: ExternalUse, scope: Scope, axes: tuple[str, ...], given: Mapping[sp.Symbol, Array]
@@ -203,13 +203,14 @@ class RowEvaluator:
         factor = jnp.linalg.cholesky(matrix)
         return jax.scipy.linalg.solve_triangular(factor, jnp.broadcast_to(identity, matrix.shape), lower=True)
 
-    def _source(self, ref: Ref, scope: Scope) -> Array:
+    def source(self, ref: Ref, scope: Scope) -> Any:
+        """All values that a reference chooses from, on the host as they are. Raises KeyError for what is computed."""
         match ref.kind:
             case "param":
                 return scope.parameters[ref.name]
             case "gathered":
                 own = "param" if ref.name in scope.parameters else "const"
-                return gathered(self._source(replace(ref, kind=own), scope), ref, scope.rows.inputs)
+                return gathered(self.source(replace(ref, kind=own), scope), ref, scope.rows.inputs)
             case "input":
                 return scope.rows.inputs[ref.name]
             case "output":
@@ -222,10 +223,10 @@ class RowEvaluator:
                 return scope.externals[ref.name]
             case "const":
                 const = self.translator.declarations.consts[ref.name]
-                return jnp.broadcast_to(jnp.asarray(const.values), self.translator.shape(const.axes))
+                return np.broadcast_to(np.asarray(const.values, float), self.translator.shape(const.axes))
             case "index":
                 axis = self.translator.declarations.indices[ref.name].axis
-                return jnp.arange(1.0, self.translator.size(axis) + 1.0)
+                return np.arange(1.0, self.translator.size(axis) + 1.0)
         raise KeyError(ref.kind)
 
 

@@ -16,8 +16,8 @@ from scipy.sparse.csgraph import connected_components
 from gpdsl.data import Data
 from gpdsl.language import model as m
 from gpdsl.program.cycles import cycles, radians
-from gpdsl.program.parameters import Bijector, DataStarts, Parameters, in_units
-from gpdsl.symbolic.data_scales import LOOKED_AT, DataScales, Size, Unknown, log_spread
+from gpdsl.program.parameters import DataStarts, Parameters, in_units
+from gpdsl.symbolic.data_scales import LOOKED_AT, DataScales, Size, Unknown, log_spread, solved
 from gpdsl.symbolic.kernel_scales import add_latent, add_observation
 from gpdsl.symbolic.scales import Scales, Unsized
 from gpdsl.symbolic.translate import Translator
@@ -38,8 +38,7 @@ def start_from_data(
     free = equations(translator, known, parameters.held)
     held = {n: v for n, v in parameters.initial.items() if n in given}
     rest = equations(translator, known, {**parameters.held, **held}) if held else free
-    units = {n: _scale_of(free, p, translator) for n, p in learnt.items()}
-    scales = {n: _scale_of(rest, p, translator) for n, p in learnt.items()}
+    units, scales = _scales_of(free, learnt), _scales_of(rest, learnt)
     rng = np.random.default_rng([seed, 15])
     alternative = {n: _start(parameters, free, p, units[n], rng) for n, p in learnt.items()}
     own = {n: _start(parameters, rest, p, scales[n], rng) for n, p in learnt.items() if n not in given}
@@ -60,8 +59,10 @@ def start_from_data(
         tuple(n for n in learnt if n in free.lengths),
         *(_cycles(parameters, translator, known, given, chosen) if free.cyclic else ()),
     )
-    bijectors = {n: _searched(parameters.bijectors[n], learnt.get(n), units.get(n)) for n in parameters.bijectors}
-    return replace(parameters, bijectors=bijectors, initial=chosen, data=info)
+    # Parameters of either sign are searched for in units of the nearest power of ten.
+    powers = {n: 10.0 ** np.round(units[n] / np.log(10.0)) for n in plain if learnt[n].constraint == "real"}
+    moved = {n: in_units(parameters.bijectors[n], each) for n, each in powers.items() if np.any(each != 1.0)}
+    return replace(parameters, bijectors={**parameters.bijectors, **moved}, initial=chosen, data=info)
 
 
 def _cycles(
@@ -113,14 +114,14 @@ def equations(translator: Translator, data: DataScales, known: Mapping[str, np.n
     return scales
 
 
-def _scale_of(scales: Scales, param: m.Param, translator: Translator) -> np.ndarray:
-    """Logarithms of the scales of the elements of a parameter; 0 where nothing is known of it."""
-    solved = scales.solution
-    found = np.zeros(translator.shape(param.axes))
-    for where in np.ndindex(found.shape):
-        place = tuple(1 if (param.name, k) in scales.gathered else i + 1 for k, i in enumerate(where))
-        found[where] = solved.get((param.name, place), 0.0)
-    return np.clip(found, -EXTREME, EXTREME)
+def _scales_of(scales: Scales, params: Mapping[str, m.Param]) -> dict[str, np.ndarray]:
+    """Logarithms of the scales of the elements of parameters; 0 where nothing is known of one."""
+    known, found = solved(scales.equations), {n: np.zeros(scales.translator.shape(p.axes)) for n, p in params.items()}
+    for name, logs in found.items():
+        for where in np.ndindex(logs.shape):
+            place = tuple(1 if (name, k) in scales.gathered else i + 1 for k, i in enumerate(where))
+            logs[where] = np.clip(known.get((name, place), 0.0), -EXTREME, EXTREME)
+    return found
 
 
 def _start(
@@ -173,14 +174,6 @@ def _far_levels(
             if abs(centre) > reach and all(np.min(np.abs(values[n] - centre)) > reach for n in levels):
                 return tuple(levels)
     return ()
-
-
-def _searched(bijector: Bijector, param: m.Param | None, logs: np.ndarray | None) -> Bijector:
-    """A parameter of either sign in units of the nearest power of ten."""
-    if param is None or logs is None or param.constraint != "real" or (param.lower, param.upper) != (None, None):
-        return bijector
-    units = 10.0 ** np.round(logs / np.log(10.0))
-    return bijector if np.all(units == 1.0) else in_units(bijector, units)
 
 
 # Parameters of standardised data in the units of the data, by the equations of `symbolic.scales`.

@@ -132,10 +132,8 @@ def _check_levels(before: Mapping[str, tuple], levels: Mapping[str, tuple]) -> N
             )
 
 
-def start_of(fit: Any) -> Start | None:
+def start_of(fit: Any) -> Start:
     """What another fit knows. Raises GpdslError for anything else than a fit."""
-    if fit is None:
-        return None
     if not isinstance(fit, Fit):
         hint = "; read a saved fit with gpdsl.load_fit" if isinstance(fit, (str, os.PathLike)) else ""
         raise GpdslError(f"start: expected a fit, got {type(fit).__name__}{hint}")
@@ -222,8 +220,8 @@ def fit_model(
     if callback is not None and not callable(callback):
         raise GpdslError(f"callback: expected a function that takes a Progress, got {quoted(repr(callback))[:60]}")
     begun, before = time.perf_counter(), kept_before(model, given, start, checkpoint) if resume else None
-    known = start_of(start if before is None else before)
     begun_at = start if before is None else before
+    known = None if begun_at is None else start_of(begun_at)
     verify = None if before is None else partial(verify_data, checkpoint, before)
     units = ANY if begun_at is None else units_of(begun_at, resumed=before is not None)
     program, bound, options = prepare(model, data, columns, given, known, verify, standardised, units)

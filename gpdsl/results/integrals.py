@@ -21,13 +21,12 @@ from gpdsl.lowering.table import align
 from gpdsl.program import fine_quadrature
 from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import Integral, split_integral
-from gpdsl.program.rows import Scope, gathered
+from gpdsl.program.rows import Scope
 from gpdsl.symbolic.arguments import Integrand, integrand_of
 from gpdsl.symbolic.expectations import Product, correlated, independent_expectation
 from gpdsl.symbolic.functions import floor, log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
 from gpdsl.symbolic.numeric import evaluate
-from gpdsl.symbolic.readings import Ref
 from gpdsl.symbolic.terms import has_external, latents_in
 
 if TYPE_CHECKING:
@@ -330,25 +329,16 @@ def _is_plain(formula: sp.Expr) -> bool:
     )
 
 
+SOURCES = frozenset({"param", "const", "input"})
+
+
 def source_of(beliefs: Beliefs, symbol: sp.Symbol, keys: tuple[str, ...]) -> np.ndarray | None:
     """The values [..., *keys] of a symbol, where it is a parameter, a constant or an input; None of any other."""
     ref = beliefs.program.translator.references.get(symbol)
-    whole = None if ref is None else _whole(beliefs, ref)
-    return None if ref is None or whole is None else align(whole, ref.positions, keys)
-
-
-def _whole(beliefs: Beliefs, ref: Ref) -> np.ndarray | None:
-    match ref.kind:
-        case "param":
-            return np.asarray(beliefs.parameters[ref.name])
-        case "const":
-            const = beliefs.program.declarations.consts[ref.name]
-            return np.broadcast_to(np.asarray(const.values), beliefs.program.translator.shape(const.axes))
-        case "input":
-            return np.asarray(beliefs.rows.inputs[ref.name])
-        case "gathered" if ref.name in beliefs.parameters:
-            return gathered(np.asarray(beliefs.parameters[ref.name]), ref, beliefs.rows.inputs)
-    return None
+    if ref is None or not (ref.kind in SOURCES or (ref.kind == "gathered" and ref.name in beliefs.parameters)):
+        return None
+    whole = beliefs.program.evaluator.source(ref, Scope(beliefs.parameters, beliefs.rows))
+    return align(np.asarray(whole), ref.positions, keys)
 
 
 # Double-exponential rules on either side of a place (Takahasi and Mori 1974): tails of any kind, and bounds.

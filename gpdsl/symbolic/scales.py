@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import isfinite, log
 
 import numpy as np
 
 from gpdsl.language import model as m
 from gpdsl.symbolic.conditions import case_of, decisive
-from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, log_size, solved
+from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, log_size
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
 MAX_VISITS = 100_000
@@ -79,11 +78,6 @@ class Scales:
         difference = a.times(b, -1.0)
         if any(difference.unknown.values()):
             self.equations.append(difference)
-
-    @cached_property
-    def solution(self) -> dict[Unknown, float]:
-        """Logarithms of all scales that appear in an equation."""
-        return solved(self.equations)
 
     # --- expressions ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 import sympy as sp
@@ -45,6 +46,7 @@ NOWHERE: Environment = MappingProxyType({})
 LEVELS = 40  # of operations to which definitions are followed inside each other before the inner one is done first
 
 
+@dataclass(eq=False)
 class Translator:
     """Translates the expressions of one model whose sizes are known.
 
@@ -52,19 +54,23 @@ class Translator:
     `externals` lists the calls met, in an order in which they can be made: `traced` functions are not opaque.
     """
 
-    def __init__(self, declarations: m.Declarations, sizes: Mapping[str, int]) -> None:
-        self.declarations = declarations
-        self.sizes = dict(sizes)
-        self.references: dict[sp.Symbol, Ref] = {}
-        self.externals: dict[str, ExternalUse] = {}
-        self.traced: Mapping[str, Callable[..., object]] = {}
-        self.field_calls = field_calls(declarations) if declarations.fields else {}
-        self.covariances: dict[str, Covariance] = {}
-        self.reduced: dict[str, Reduced] = {}
-        self._lets: dict[Element, sp.Expr] = {}
-        self._extents = conditions.Extents()
-        self._level = self._visits = 0
-        self._deepest: int | None = None
+    declarations: m.Declarations
+    sizes: Mapping[str, int]
+    references: dict[sp.Symbol, Ref] = field(default_factory=dict)
+    externals: dict[str, ExternalUse] = field(default_factory=dict)
+    traced: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    covariances: dict[str, Covariance] = field(default_factory=dict)
+    reduced: dict[str, Reduced] = field(default_factory=dict)
+    _lets: dict[Element, sp.Expr] = field(default_factory=dict)
+    _extents: conditions.Extents = field(default_factory=conditions.Extents)
+    _level: int = 0
+    _visits: int = 0
+    _deepest: int | None = None
+
+    @cached_property
+    def field_calls(self) -> Mapping[str, tuple[bool, ...]]:
+        """Of each function of fields, which of its arguments are."""
+        return field_calls(self.declarations) if self.declarations.fields else {}
 
     def size(self, axis: m.Axis) -> int:
         """Number of elements along an axis."""

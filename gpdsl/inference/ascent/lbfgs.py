@@ -155,6 +155,7 @@ def unflat(like: Tree, numbers: Any) -> Tree:
     return jax.tree.unflatten(tree, found)
 
 
+@dataclass
 class _Negative:
     """What SciPy minimises, on flat vectors; the best point goes into `outcome`.
 
@@ -162,22 +163,21 @@ class _Negative:
     differences of values that are no larger are those that slopes tell, which rounding leaves alone for longer.
     """
 
-    def __init__(
-        self,
-        objective: Callable[[Tree], tuple[float, Tree]],
-        unravel: Callable[[np.ndarray], Tree],
-        outcome: Outcome,
-        scale: Vector | float = 1.0,
-    ) -> None:
-        self.objective, self.unravel, self.outcome, self.scale = objective, unravel, outcome, scale
-        self.worst, self.best, self.rounding = 0.0, -np.inf, 0.0
-        """The highest value minimised, the best of the objective as it is told, and what rounding may hide."""
-        self.last: _Seen | None = None
-        self.base: _Seen | None = None
-        """The last point, and that where the line search under way has begun."""
-        self.refused, self.contradicted = False, 0.0
-        """Whether that has met a point without a value, and by how much values have contradicted slopes since a gain as
-        large."""
+    objective: Callable[[Tree], tuple[float, Tree]]
+    unravel: Callable[[np.ndarray], Tree]
+    outcome: Outcome
+    scale: Vector | float = 1.0
+    worst: float = 0.0
+    best: float = -np.inf
+    rounding: float = 0.0
+    """The highest value minimised, the best of the objective as it is told, and what rounding may hide."""
+    last: _Seen | None = None
+    base: _Seen | None = None
+    """The last point, and that where the line search under way has begun."""
+    refused: bool = False
+    contradicted: float = 0.0
+    """Whether that has met a point without a value, and by how much values have contradicted slopes since a gain as
+    large."""
 
     def begin(self, gain: float = 0.0) -> None:
         """A line search begins where the last one has ended, after a gain: at the last point that was asked about."""
@@ -200,7 +200,10 @@ class _Negative:
         fallen = np.isfinite(outcome.value) and value > max(self.worst, 0.0) + ABYSS
         if fallen or not (np.isfinite(value) and np.all(np.isfinite(slope))):
             self.refused = True
-            return self._level(x), np.zeros_like(x)
+            # A value that makes the line search come back from a point without one, and not all the way.
+            base, far = self.base, max(self.worst, 0.0) + ABYSS
+            level = far if base is None else base.told + BEYOND * abs(float(base.slope @ (x - base.x)))
+            return level, np.zeros_like(x)
         self.worst = max(self.worst, value)
         if -value > outcome.value:
             outcome.point, outcome.value = point, -value
@@ -219,12 +222,6 @@ class _Negative:
         if off > bend:  # what smooth functions are not off by
             self.contradicted = max(self.contradicted, off)
         return base.told + (by_slopes if off <= self.rounding else by_values)
-
-    def _level(self, x: np.ndarray) -> float:
-        """A value that makes the line search come back from a point without one, and not all the way."""
-        if self.base is None:
-            return max(self.worst, 0.0) + ABYSS
-        return self.base.told + BEYOND * abs(float(self.base.slope @ (x - self.base.x)))
 
 
 @dataclass(frozen=True)
