@@ -42,7 +42,7 @@ from gpdsl.inference.opaque.stochastic import StochasticSearch
 from gpdsl.inference.over_parameters import ParametersProfile, explain_gaussian
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options, decide
-from gpdsl.inference.plan.planning import decided, trained
+from gpdsl.inference.plan.planning import decided
 from gpdsl.inference.plan.refusals import of_parameters, refuse_together
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
@@ -91,7 +91,7 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
     return Plan(choice, layout, inducing, engine)
 
 
-PLANNERS: list[Planner] = [plan_layered, plan_qsgp, plan_exact, plan_by_level, plan_summed, _plan_with_q]
+PLANNERS: list[Planner] = [plan_layered, plan_exact, plan_by_level, plan_summed, _plan_with_q]
 """Asked one after the other, after the engines that users have registered."""
 
 
@@ -105,11 +105,13 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
         refuse_together(options)
     options = options if program.groups else of_parameters(program, options)
     own = _registered.get(options.engine)
-    planners = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
+    planners: list[Planner] = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
     if options.engine == "mcmc" and not program.inner:
         planners = [partial(plan_mcmc, PLANNERS)]
     elif options.posterior == "corrected":
         planners = [partial(plan_corrected, PLANNERS)]
+    elif options.engine == "qsgp" and not program.inner:
+        planners = [plan_qsgp]
     found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
     if found.engine.profiled is None and options.explores:
         what = "hyperparameters = integrated" if options.parameters == "point" else "parameters = gaussian"
@@ -121,6 +123,13 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
             f"here the plan is {found.engine.name}: " + (f"leave out {', '.join(asked)}" if asked else rest)
         )
     return found
+
+
+def trained(program: Program, choice: Choice, white: Callable[..., Program] = training) -> Program:
+    """The program whose latents a fit with these choices infers, or holds: `white` is `training`, or `predicting`."""
+    plain = bool(choice.exact) or choice.weights is not None  # latents are inferred with their white noise
+    found = program if plain else white(program, dense=choice.dense)
+    return found.coupling if choice.posterior == "coupled" else found
 
 
 Against = Callable[[Program], str | None]

@@ -35,8 +35,9 @@ from gpdsl.program.evaluation import stack_inputs
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import Program, take_rows
 from gpdsl.program.rows import Rows, Scope
+from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.readings import OWN
-from gpdsl.symbolic.terms import latents_in, output_value
+from gpdsl.symbolic.terms import output_value
 
 # The collapsed bound from sums over the rows: Titsias (2009), with Hensman, Durrande and Solin (2018), section 4.2.
 #

@@ -20,9 +20,9 @@ from gpdsl.language import model as m
 from gpdsl.language.errors.functionals import TooManyLevels
 from gpdsl.language.vocabulary import MAX_READINGS
 from gpdsl.program.rows import RowEvaluator, Rows, Scope
-from gpdsl.symbolic.expectations import correlated
+from gpdsl.symbolic.expectations import correlated, latents_in
 from gpdsl.symbolic.readings import OWN, Reading, added, reading, split_levels
-from gpdsl.symbolic.terms import ObservationTerms, latents_in
+from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Ref, Translator, axis_key
 
 # Which readings of each latent are computed: those the bound needs while fitting, and all the model names afterwards.

@@ -21,8 +21,9 @@ from gpdsl.program.kept import Unique, identity
 from gpdsl.program.parameters import Parameters, Prior, make_parameters, prior_of
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, refuse_outside
 from gpdsl.program.tracing import traced_functions
-from gpdsl.symbolic.coupling import coupled_observations, mixing, quadratic
+from gpdsl.symbolic.coupling import coupled_observations, quadratic
 from gpdsl.symbolic.densities import DENSITIES
+from gpdsl.symbolic.expectations import additive_parts, latents_in
 from gpdsl.symbolic.kinks import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms, with_gradients
 from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axis_key
@@ -161,10 +162,16 @@ class Program:
         )
         return replace(self, observations=observations, factorised=self.factorised and self.factorised.fine)
 
-    @property
+    @cached_property
     def mixing(self) -> tuple[str, ...]:
         """Outputs whose terms read several latents, which are therefore correlated in the posterior."""
-        return mixing(self.translator, self.observations)
+        translator, found = self.translator, dict[str, None]()
+        for observation in self.observations:
+            for part in additive_parts(translator, observation.log_density):
+                refs = [translator.references[symbol] for symbol in latents_in(translator, part)]
+                if len({(ref.name, ref.positions) for ref in refs}) > 1:  # several readings of one latent count once
+                    found |= dict.fromkeys(observation.outputs)
+        return tuple(found)
 
     @cached_property
     def conjugate(self) -> bool:

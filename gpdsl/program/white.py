@@ -17,9 +17,10 @@ from gpdsl.kernels.form import has_white, only_white
 from gpdsl.language import model as m
 from gpdsl.program.groups import Group, with_kernels
 from gpdsl.program.program import Program
+from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.readings import OWN
-from gpdsl.symbolic.terms import ObservationTerms, latents_in, with_gradients, with_law
+from gpdsl.symbolic.terms import ObservationTerms, with_gradients, with_law
 from gpdsl.symbolic.translate import Ref, axis_key
 
 NORMAL = ("Normal", "LogNormal")

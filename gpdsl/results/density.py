@@ -24,9 +24,9 @@ from gpdsl.results.expectation import Beliefs
 from gpdsl.results.integrals import sample_latents
 from gpdsl.results.simulations import SETS
 from gpdsl.symbolic.coupling import quadratic
+from gpdsl.symbolic.expectations import has_external, latents_in
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.kinks import bends, kinks
-from gpdsl.symbolic.terms import has_external, latents_in
 
 # Log densities of rows at draws of their latents, through opaque functions too.
 

@@ -29,8 +29,9 @@ from gpdsl.results.predictive import ByFormula, Predictive
 from gpdsl.results.quantiles import monotone_of, where_reached
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.coupling import marginal
+from gpdsl.symbolic.expectations import has_external, latents_in
 from gpdsl.symbolic.kinks import jumps
-from gpdsl.symbolic.terms import ObservationTerms, has_external, latents_in
+from gpdsl.symbolic.terms import ObservationTerms
 from gpdsl.symbolic.translate import Translator, axis_key
 
 if TYPE_CHECKING:

@@ -29,9 +29,8 @@ from gpdsl.results.logistic import mean_on_host
 from gpdsl.results.series import series_of
 from gpdsl.results.simulations import SETS, Simulations
 from gpdsl.symbolic.arguments import Integrand
-from gpdsl.symbolic.expectations import Product, correlated, joint_expectation, products
+from gpdsl.symbolic.expectations import Product, correlated, has_external, joint_expectation, latents_in, products
 from gpdsl.symbolic.gaussian import pull_exponentials
-from gpdsl.symbolic.terms import has_external, latents_in
 
 SAMPLES = 2048
 """In sets that are shifted apart, whose scatter tells the error."""

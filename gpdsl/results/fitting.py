@@ -25,13 +25,12 @@ from gpdsl.inference.driver import Task
 from gpdsl.inference.fields.plan import probe_called
 from gpdsl.inference.inducing.growth import infer_growing, infer_tempered
 from gpdsl.inference.inducing.loss import Loss
-from gpdsl.inference.infer import explained
+from gpdsl.inference.infer import explained, trained
 from gpdsl.inference.integrated import integrated
 from gpdsl.inference.opaque.budget import probe
 from gpdsl.inference.over_parameters import gaussian
 from gpdsl.inference.plan.explain import explain_kernels
 from gpdsl.inference.plan.options import Choice, Options, make_options, settled
-from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.problem import Monitor, Report, Result, as_arrays
 from gpdsl.inference.resolution import notes_on_constants, notes_on_inputs, notes_on_noise, notes_on_samples
 from gpdsl.inference.warm import Start, check_start
@@ -254,7 +253,9 @@ def fit_model(
         said = "is of Adam, and this fit takes steps as long as they gain: leave it out, or say optimizer = adam"
         warnings.warn(f"learning_rate = {options.learning_rate:g} {said}", GpdslWarning, stacklevel=3)
     if fault is None:
-        fit = verify_progress(fit if before is None else not_below(before, fit))
+        fit = fit if before is None else not_below(before, fit)
+        if program.opaque:
+            verify_progress(fit)
     if checkpoint is not None and np.isfinite(fit.elbo):
         try:
             fit.save(Path(checkpoint))

@@ -23,11 +23,10 @@ from gpdsl.program.joint import moment_values
 from gpdsl.program.quadrature import Integral, split_integral
 from gpdsl.program.rows import Scope
 from gpdsl.symbolic.arguments import Integrand, integrand_of
-from gpdsl.symbolic.expectations import Product, correlated, independent_expectation
+from gpdsl.symbolic.expectations import Product, correlated, has_external, independent_expectation, latents_in
 from gpdsl.symbolic.functions import floor, log_ndtr_interval, ndtr
 from gpdsl.symbolic.gaussian import moments_of, pull_exponentials
 from gpdsl.symbolic.numeric import evaluate
-from gpdsl.symbolic.terms import has_external, latents_in
 
 if TYPE_CHECKING:
     from gpdsl.results.expectation import Beliefs

@@ -19,9 +19,9 @@ from gpdsl.program.quadrature import gauss_hermite
 from gpdsl.results import expectation as ex
 from gpdsl.results.expectation import ROUGH, Beliefs
 from gpdsl.results.integrals import Quantity, sample_latents
+from gpdsl.symbolic.expectations import has_external, latents_in
 from gpdsl.symbolic.gaussian import joint_moments_of
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.terms import has_external, latents_in
 
 # Expectations that do not exist: of ratios whose divisor may be zero, and of distributions with heavy tails.
 

@@ -26,8 +26,8 @@ from gpdsl.data.bound import Standardised
 from gpdsl.errors import GpdslError, need
 from gpdsl.forward import ForwardModel, resolve
 from gpdsl.inference.inducing.featured import registered_features
+from gpdsl.inference.infer import trained
 from gpdsl.inference.plan.options import Choice
-from gpdsl.inference.plan.planning import trained
 from gpdsl.inference.posteriors.posterior import arrays_of as posterior_arrays
 from gpdsl.kernels.functionals import Functionals, from_outline, outline
 from gpdsl.language import check, parse

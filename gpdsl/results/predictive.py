@@ -25,9 +25,10 @@ from gpdsl.results.series import series_of
 from gpdsl.results.slopes import MANY, THIN, Smooth
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.curves import Curve, curve
+from gpdsl.symbolic.expectations import has_external, latents_in
 from gpdsl.symbolic.kinks import bends, cuts_of
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.terms import Formula, has_external, latents_in
+from gpdsl.symbolic.terms import Formula
 
 ValuesOf = Callable[[sp.Expr], np.ndarray]
 

@@ -275,11 +275,10 @@ def doubts(program: Program, parameters: Mapping[str, np.ndarray]) -> tuple[str,
     return tuple(dict.fromkeys(notes))
 
 
-def verify_progress(fit: Fit) -> Fit:
+def verify_progress(fit: Fit) -> None:
     """Raise WorseThanStart where a bound estimated from opaque functions is lower at the end than at the start."""
-    if fit.options.engine != "vi" or not fit.program.opaque or fit.interrupted or not len(fit.history):
-        return fit
+    if fit.options.engine != "vi" or fit.interrupted or not len(fit.history):
+        return
     start, error = fit.history[0, 1], fit.elbo_se if np.isfinite(fit.elbo_se) else 0.0
     if fit.elbo < start - SCATTER * error - 1.0:
         raise WorseThanStart(fit)
-    return fit

@@ -14,24 +14,12 @@ from gpdsl.language.model import reads_of
 from gpdsl.language.writing import Writer
 from gpdsl.symbolic.conditions import choose, condition
 from gpdsl.symbolic.dependence import kernel_expressions
-from gpdsl.symbolic.expectations import additive_parts, has_external, latents_in, split_terms
+from gpdsl.symbolic.expectations import has_external, latents_in, split_terms
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.numeric import degree_bound, evaluate
 from gpdsl.symbolic.terms import Formula, ObservationTerms, Warp
 from gpdsl.symbolic.translate import NeedsElements, Position, Ref, Translator, axis_key
-
-
-def mixing(translator: Translator, observations: Sequence[ObservationTerms]) -> tuple[str, ...]:
-    """Outputs whose log density has a term in several latents: these are correlated once the output is known."""
-    found: list[str] = []
-    for observation in observations:
-        parts = additive_parts(translator, observation.log_density)
-        for part in parts:
-            refs = [translator.references[symbol] for symbol in latents_in(translator, part)]
-            if len({(ref.name, ref.positions) for ref in refs}) > 1:  # several readings of one latent count once
-                found += observation.outputs
-    return tuple(dict.fromkeys(found))
 
 
 def coupled_observations(

@@ -49,9 +49,9 @@ def root_symbol(a: sp.Symbol, b: sp.Symbol) -> sp.Symbol:
     return sp.Symbol(f"root({a.name}, {b.name})", real=True)
 
 
-def combined(translator: Translator, expression: sp.Expr, latents: Sequence[sp.Symbol]) -> sp.Expr:
+def combined(translator: Translator, expression: sp.Expr) -> sp.Expr:
     """The expression with a linear combination of readings as one reading, where it depends on nothing else of them."""
-    for symbols in correlated(translator, latents):
+    for symbols in correlated(translator, latents_in(translator, expression)):
         expression = _combine(translator, expression, symbols)
     return expression
 
@@ -290,7 +290,7 @@ def refuse_joint(translator: Translator, latents: Sequence[sp.Symbol]) -> None:
 
 
 def _choose(translator: Translator, part: sp.Expr, expectations: str, coupled: bool) -> Term:
-    part = combined(translator, part, latents_in(translator, part))
+    part = combined(translator, part)
     latents = latents_in(translator, part)
     if not latents:
         return Term(part, (), "closed", "no latent value in it", part)

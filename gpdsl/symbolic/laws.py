@@ -256,7 +256,7 @@ def law_of(translator: Translator, call: m.DistributionCall, env: Environment, o
         if held.get(name) in LISTED:
             arguments[name] = _along(translator, expression, what, env, own)
         else:
-            arguments[name] = _one(translator, expression, what, env)
+            arguments[name] = translator.scalar(expression, env, what)
     listed = tuple(value for name, value in arguments.items() if name.startswith("weights["))
     if listed:
         arguments = {"weights": listed}
@@ -270,20 +270,16 @@ def law_of(translator: Translator, call: m.DistributionCall, env: Environment, o
     return law
 
 
-def _one(translator: Translator, expression: m.Expression, what: str, env: Environment) -> sp.Expr:
-    return translator.bounded(translator.scalar(expression, env), what, expression.span)
-
-
 def _along(
     translator: Translator, expression: m.Expression, what: str, env: Environment, own: Collection[str]
 ) -> sp.Expr | tuple[sp.Expr, ...]:
     """The values along the one axis that the left side lacks; a single value when there is none."""
     more = [axis for axis in expression.axes if axis_key(axis) not in own]
     if not more:
-        return _one(translator, expression, what, env)
+        return translator.scalar(expression, env, what)
     key = axis_key(more[0])
     places = range(1, translator.size(more[0]) + 1)
-    return tuple(_one(translator, expression, what, {**env, key: place}) for place in places)
+    return tuple(translator.scalar(expression, {**env, key: place}, what) for place in places)
 
 
 def check_cutpoints(translator: Translator, observation: m.Observation, law: Law, levels: int) -> None:
@@ -360,7 +356,7 @@ def _covariance(
 
     def entry(i: int, j: int) -> sp.Expr:
         env: Environment = {key: i, along: j}
-        return translator.bounded(translator.scalar(argument, env), "the covariance", argument.span)
+        return translator.scalar(argument, env, "the covariance")
 
     if "covariance" in call.arguments:
         if translator.size(other) != size:

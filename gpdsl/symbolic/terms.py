@@ -15,7 +15,7 @@ from gpdsl.language.checker.monotone import course
 from gpdsl.symbolic import laws
 from gpdsl.symbolic.conditions import HOLDS
 from gpdsl.symbolic.errors import NoDerivative, NotReal, TooLarge
-from gpdsl.symbolic.expectations import Term, combined, correlated, has_external, latents_in, split_terms
+from gpdsl.symbolic.expectations import Term, combined, correlated, has_external, split_terms
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.laws import Law, check_cutpoints, joint_density, law_of
 from gpdsl.symbolic.stable import stable
@@ -198,7 +198,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
 def _computed(translator: Translator, log_density: sp.Expr) -> sp.Expr:
     """A log density in the form in which it is computed."""
     log_density = stable(pull_exponentials(log_density))
-    return combined(translator, log_density, latents_in(translator, log_density))
+    return combined(translator, log_density)
 
 
 def with_law(

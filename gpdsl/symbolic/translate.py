@@ -99,17 +99,19 @@ class Translator:
         """The symbol of an observed value."""
         return self.symbol(Ref("output", name, positions), positive=self.declarations.outputs[name].kind in POSITIVE)
 
-    def scalar(self, expression: m.Expression, environment: Environment | None = None) -> sp.Expr:
+    def scalar(self, expression: m.Expression, environment: Environment | None = None, what: str = "") -> sp.Expr:
         """One element of an expression. Axes not in `environment` stay generic, under their own names.
 
-        Raises NeedsElements when there is no generic form, ModelError when the result is too large or no real number.
+        Raises NeedsElements when there is no generic form, ModelError when the result is no real number, or too large:
+        as a whole where it is told `what` this is.
         """
         self._visits = self._visits + 1 if self._level else 0
         self._level += 1
         try:
-            return self._scalar(expression, environment or {})
+            found = self._scalar(expression, environment or {})
         finally:
             self._level -= 1
+        return self.bounded(found, what, expression.span) if what else found
 
     def _scalar(self, expression: m.Expression, env: Environment) -> sp.Expr:
         match expression:
@@ -264,7 +266,7 @@ class Translator:
         env = {axis_key(a): p for a, p in zip(declared.axes, positions, strict=True)}
         case = self._case(declared, env)
         shown = f"`{name}[{', '.join(map(str, positions))}]`" if positions else f"`{name}`"
-        self._lets[element] = self.bounded(self.scalar(case.body, env), shown, case.body.span)
+        self._lets[element] = self.scalar(case.body, env, shown)
         return self._lets[element]
 
     def _case(self, declared: m.Let, env: Environment) -> m.Case:

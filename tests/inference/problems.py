@@ -15,8 +15,7 @@ import pytest
 import gpdsl
 from gpdsl.inference.ascent.lbfgs import ENDINGS
 from gpdsl.inference.driver import Task
-from gpdsl.inference.infer import plan
-from gpdsl.inference.plan.planning import trained
+from gpdsl.inference.infer import plan, trained
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Found, Monitor, Problem, Result, as_arrays
 from gpdsl.kernels.numerics import jitter_for

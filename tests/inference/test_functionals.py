@@ -15,8 +15,7 @@ from scipy.stats import multivariate_normal, norm
 import gpdsl
 from gpdsl.program.cache import jit, precision
 from gpdsl.program.joint import Marginals, moment_values
-from gpdsl.symbolic.expectations import root_symbol
-from gpdsl.symbolic.terms import latents_in
+from gpdsl.symbolic.expectations import latents_in, root_symbol
 from tests.inference.problems import problem_of
 
 SLOPES = """

@@ -28,8 +28,8 @@ from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, columns_of
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
+from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.readings import OWN
-from gpdsl.symbolic.terms import latents_in
 
 if TYPE_CHECKING:
     from gpdsl.inference.exact.system import Statement, System

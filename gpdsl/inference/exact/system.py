@@ -29,9 +29,9 @@ from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import KernelValues, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
-from gpdsl.symbolic.expectations import combined
+from gpdsl.symbolic.expectations import combined, latents_in
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.terms import ObservationTerms, latents_in, output_value
+from gpdsl.symbolic.terms import ObservationTerms, output_value
 
 LAWS: Mapping[str, Any] = {"Normal": lambda y: y, "LogNormal": sp.log}
 """What of a value is normal, by law."""
@@ -69,7 +69,7 @@ def statement(program: Program, observation: ObservationTerms) -> Statement | No
 
 def _as_read(program: Program, signal: sp.Expr) -> sp.Expr | None:
     """The signal in the readings that the program computes: combinations of values may be read as one."""
-    for written in (signal, combined(program.translator, signal, latents_in(program.translator, signal))):
+    for written in (signal, combined(program.translator, signal)):
         refs = [program.translator.references[symbol] for symbol in latents_in(program.translator, written)]
         if all((ref.name, ref.reading) in program.evaluator.columns for ref in refs):
             return written

@@ -33,9 +33,8 @@ from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.program.rows import Rows
-from gpdsl.symbolic.expectations import has_opaque, refuse_joint
+from gpdsl.symbolic.expectations import has_opaque, latents_in, refuse_joint
 from gpdsl.symbolic.kinks import jumps
-from gpdsl.symbolic.terms import latents_in
 from gpdsl.symbolic.translate import ExternalUse
 
 # Jacobians of opaque functions that come with a gradient, by one call of it for every number that they return.

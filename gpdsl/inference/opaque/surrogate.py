@@ -30,7 +30,7 @@ from gpdsl.program.cache import jit
 from gpdsl.program.joint import Marginals, basis_columns, covariance_table
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope
-from gpdsl.symbolic.terms import latents_in
+from gpdsl.symbolic.expectations import latents_in
 from gpdsl.symbolic.translate import ExternalUse
 
 Values = dict[str, Float[Array, "..."]]

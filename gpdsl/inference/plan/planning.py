@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,13 +33,6 @@ from gpdsl.program.quadrature import split_count
 from gpdsl.program.white import training, white_beside
 from gpdsl.symbolic.concavity import log_concavity
 from gpdsl.symbolic.terms import Term
-
-
-def trained(program: Program, choice: Choice, white: Callable[..., Program] = training) -> Program:
-    """The program whose latents a fit with these choices infers, or holds: `white` is `training`, or `predicting`."""
-    plain = bool(choice.exact) or choice.weights is not None  # latents are inferred with their white noise
-    found = program if plain else white(program, dense=choice.dense)
-    return found.coupling if choice.posterior == "coupled" else found
 
 
 def numbers_learnt(program: Program, options: Options) -> int:

@@ -169,10 +169,8 @@ ASCENTS: dict[str, Callable[[Problem, Features, Weights, dict[str, Array]], Asce
 """How sums over basis functions are had."""
 
 
-def plan_qsgp(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan | None:
-    """The decisions where it is asked for; there are no inducing points."""
-    if options.engine != "qsgp":
-        return None
+def plan_qsgp(program: Program, data: Data, options: Options, _: Start | None = None) -> Plan:
+    """The decisions; there are no inducing points."""
     return Plan(decide_weights(program, options, data.rows), Layout(Diagonal(1), False), [], QSGP)
 
 

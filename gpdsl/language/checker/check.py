@@ -1,8 +1,13 @@
-"""Syntax tree to checked declarations: names first, then each sort of statement after those it depends on."""
+"""Syntax tree to checked declarations: names first, then each sort of statement after those it depends on.
+
+`compile_text` is the whole way of a text: its files are gathered, it is parsed, and checked.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -26,8 +31,10 @@ from gpdsl.language.errors.calls import RepeatedOption
 from gpdsl.language.errors.limits import NameTooLong, NotADefinition, in_order
 from gpdsl.language.errors.names import DeclaredTwice, NeverObserved, NothingObserved, ReservedWord, ShadowsBuiltin
 from gpdsl.language.model import Declarations, Infer, Observation
+from gpdsl.language.parser import parse
 from gpdsl.language.syntax import SyntaxTree
-from gpdsl.language.vocabulary import BUILTINS, MAX_NAME, SHADOWABLE, STATEMENTS, Span
+from gpdsl.language.used import Reach, gather
+from gpdsl.language.vocabulary import BUILTINS, MAX_NAME, SHADOWABLE, STATEMENTS, Source, Span
 
 # Register every declared name before anything is checked, so that declarations may stand in any order.
 
@@ -272,3 +279,27 @@ def _first(scope: Scope, statements: tuple[syntax.Statement, ...], kind: type[Ki
     for again in found[1:]:
         scope.problems.add(RepeatedOption(again.span, word, found[0].span.line))
     return found[0] if found else None
+
+
+def compile_text(
+    text: str,
+    name: str = "<model>",
+    path: str | os.PathLike[str] | None = None,
+    reach: Reach | None = None,
+    library: bool = False,
+) -> Declarations:
+    """The checked model of a `.gpm` text.
+
+    Errors show `name`, or the file name of `path` when given (the file itself is not opened). The files it uses are
+    looked for in `reach`, else beside `path`. A `library` may have definitions only. Raises ModelError, a GpdslError,
+    with every mistake in its `diagnostics`.
+    """
+    shown = Path(path).name if path is not None else name
+    # Some editors begin a file with a byte-order mark, which is no part of the model.
+    source = Source(text.removeprefix("\ufeff"), shown)
+    whole, mistakes = gather(source, reach if reach is not None else Reach.of(None, model=path))
+    tree = parse(whole)
+    # Nothing but the form of the rest is judged where a used file cannot be had: what its names mean is in that file.
+    if mistakes or "use" in tree.lost:
+        raise ModelError(whole, in_order((*mistakes, *tree.mistakes)))
+    return check(tree, library)

@@ -31,8 +31,16 @@ from gpdsl.language.vocabulary import BUILTINS, KERNELS, MAX_KERNEL_POWER, MAX_K
 def check_kernel(scope: Scope, place: Place, formula: syntax.Formula, domain: Domain) -> m.Kernel:
     """The checked covariance function; `place` is that of its scale factors and arguments."""
     match formula:
-        case syntax.Call():
-            return _call(scope, place, formula, domain)
+        case syntax.Call(function=function) if function.text in KERNELS:
+            return check_family(scope, place, formula, domain, check_kernel)
+        case syntax.Call(function=function):
+            if function.text in scope.lost:
+                scope.problems.give_up()
+            if scope.sorts.get(function.text) == "kernel":
+                return check_formula(scope, place, formula, domain)
+            known = (*KERNELS, *scope.names("kernel"))
+            told = ", ".join(known), scope.problems.suggest(function.text, known), HABITS.of(function.text)
+            return scope.problems.fail(UnknownKernel(function.span, function.text, *told))
         case syntax.Binary(operator="+"):
             return _sum(scope, place, formula, domain)
         case syntax.Binary(operator="*" | "/"):
@@ -126,19 +134,6 @@ def _power(scope: Scope, place: Place, formula: syntax.Binary, domain: Domain) -
     if inside * exponent > MAX_KERNELS:
         scope.problems.fail(TooManyKernels(formula.span, MAX_KERNELS))
     return kernel if exponent == 1 else m.KernelProduct(formula.span, (kernel,) * exponent)
-
-
-def _call(scope: Scope, place: Place, call: syntax.Call, domain: Domain) -> m.Kernel:
-    name = call.function.text
-    if name in KERNELS:
-        return check_family(scope, place, call, domain, check_kernel)
-    if name in scope.lost:
-        scope.problems.give_up()
-    if scope.sorts.get(name) == "kernel":
-        return check_formula(scope, place, call, domain)
-    known = (*KERNELS, *scope.names("kernel"))
-    nearest = scope.problems.suggest(name, known)
-    return scope.problems.fail(UnknownKernel(call.function.span, name, ", ".join(known), nearest, HABITS.of(name)))
 
 
 # `latent f[c](x) ~ GP(mean, kernel)`.
