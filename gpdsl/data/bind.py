@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 import numpy as np
 
 from gpdsl.data import errors
-from gpdsl.data.bound import Data, Sizes
+from gpdsl.data.bound import Data, Sizes, level_columns, wrong_level
 from gpdsl.data.columns import Found, Wanted, find, in_order_of, places
 from gpdsl.data.file_mistakes import UnknownLevel
 from gpdsl.data.files import read_table
-from gpdsl.data.looks import level_columns, truths_as, warn_of_spellings, wrong_level
+from gpdsl.data.looks import truths_as, warn_of_spellings
 from gpdsl.data.table import Table, pieces, stays_on_disk
 from gpdsl.data.times import Calendar, moments_of
 from gpdsl.data.values import (

@@ -43,7 +43,7 @@ from gpdsl.inference.over_parameters import ParametersProfile, explain_gaussian
 from gpdsl.inference.plan.explain import explain
 from gpdsl.inference.plan.options import Choice, Options, decide
 from gpdsl.inference.plan.planning import decided
-from gpdsl.inference.plan.refusals import of_parameters, refuse_together
+from gpdsl.inference.plan.refusals import of_parameters, refuse_of_rows, refuse_together
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
 from gpdsl.inference.problem import Found, Monitor, Problem, as_arrays, of_first
@@ -91,8 +91,8 @@ def _plan_with_q(program: Program, data: Data, options: Options, start: Start | 
     return Plan(choice, layout, inducing, engine)
 
 
-PLANNERS: list[Planner] = [plan_layered, plan_exact, plan_by_level, plan_summed, _plan_with_q]
-"""Asked one after the other, after the engines that users have registered."""
+PLANNERS: list[Planner] = [plan_exact, plan_by_level, plan_summed, _plan_with_q]
+"""Asked one after the other, where neither the option `engine` nor layers choose another one."""
 
 
 POSTERIORS: list[type[Posterior]] = [Exact, Gridded, OverWeights, OverFields, Layered, Posterior]
@@ -104,14 +104,17 @@ def plan(program: Program, data: Data, options: Options, start: Start | None = N
     if options.beta != 1 or options.parameters == "gaussian":
         refuse_together(options)
     options = options if program.groups else of_parameters(program, options)
-    own = _registered.get(options.engine)
-    planners: list[Planner] = PLANNERS if own is None or program.inner else [partial(_plan_registered, *own)]
+    if options.importance > 1 or options.rows.startswith("network"):
+        refuse_of_rows(program, options)
+    planners, own = PLANNERS, _registered.get(options.engine)
     if options.engine == "mcmc" and not program.inner:
         planners = [partial(plan_mcmc, PLANNERS)]
     elif options.posterior == "corrected":
         planners = [partial(plan_corrected, PLANNERS)]
-    elif options.engine == "qsgp" and not program.inner:
-        planners = [plan_qsgp]
+    elif program.inner or options.engine == "qsgp":
+        planners = [plan_layered if program.inner else plan_qsgp]
+    elif own is not None:
+        planners = [partial(_plan_registered, *own)]
     found = next(found for each in planners if (found := each(program, data, options, start)) is not None)
     if found.engine.profiled is None and options.explores:
         what = "hyperparameters = integrated" if options.parameters == "point" else "parameters = gaussian"

@@ -21,11 +21,11 @@ from gpdsl.program.kept import Unique, identity
 from gpdsl.program.parameters import Parameters, Prior, make_parameters, prior_of
 from gpdsl.program.rows import RowEvaluator, Rows, Scope, refuse_outside
 from gpdsl.program.tracing import traced_functions
-from gpdsl.symbolic.coupling import coupled_observations, quadratic
+from gpdsl.symbolic.coupling import coupled_observations
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.expectations import additive_parts, latents_in
 from gpdsl.symbolic.kinks import jumps
-from gpdsl.symbolic.terms import ObservationTerms, observation_terms, with_gradients
+from gpdsl.symbolic.terms import ObservationTerms, observation_terms, quadratic, with_gradients
 from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axis_key
 
 # Latents over latents and over row variables: in what order they come, and which of them are read besides.

@@ -10,8 +10,7 @@ import numpy as np
 
 from gpdsl.data import Data, bind
 from gpdsl.data.bind import Columns
-from gpdsl.data.bound import Standardised, learn, spreads
-from gpdsl.data.looks import level_columns
+from gpdsl.data.bound import Standardised, learn, level_columns, spreads
 from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.program.starts import tied

@@ -23,10 +23,10 @@ from gpdsl.results.cells import ENOUGH, LogFunction, RowFunction, around_mode, a
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.integrals import sample_latents
 from gpdsl.results.simulations import SETS
-from gpdsl.symbolic.coupling import quadratic
 from gpdsl.symbolic.expectations import has_external, latents_in
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.kinks import bends, kinks
+from gpdsl.symbolic.terms import quadratic
 
 # Log densities of rows at draws of their latents, through opaque functions too.
 

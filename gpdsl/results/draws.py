@@ -21,8 +21,7 @@ from gpdsl.inference.fields.plan import FieldMarginals
 from gpdsl.inference.posteriors.coupled import Block, TooManyRows
 from gpdsl.program.cache import precision
 from gpdsl.program.joint import basis_columns, with_sums
-from gpdsl.results import expectation as ex
-from gpdsl.results.expectation import Beliefs
+from gpdsl.results.expectation import Beliefs, mean_of, per_component
 from gpdsl.results.integrals import sample_latents
 from gpdsl.results.named import DRAWS, Ancestral, is_output, of_output, of_quantity, picks
 from gpdsl.results.predictive import ByFormula, Predictive
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
     from gpdsl.results.prediction import Prediction
 
 
-def sizes_of(beliefs: ex.Beliefs, keys: tuple[str, ...]) -> tuple[int, ...]:
+def sizes_of(beliefs: Beliefs, keys: tuple[str, ...]) -> tuple[int, ...]:
     """Lengths of the generic axes of a statement."""
     translator = beliefs.program.translator
     table = {axis_key(a): a for output in translator.declarations.outputs.values() for a in output.axes}
     return translator.shape(tuple(table[k] for k in keys))
 
 
-def predictive_of(beliefs: ex.Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
+def predictive_of(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) -> Predictive | Warped | ByFormula:
     """The predictive distribution of what one statement observes."""
     beliefs.program.verify_registered()
     law = None if o.law is None else Predictive(beliefs, o.law, keys, sizes_of(beliefs, keys))
@@ -59,7 +58,7 @@ def predictive_of(beliefs: ex.Beliefs, o: ObservationTerms, keys: tuple[str, ...
 class Draws:
     """Some draws of all latents, and of all else at these; `component` is the one of the mixture that each is from."""
 
-    beliefs: ex.Beliefs
+    beliefs: Beliefs
     latents: Float[Array, "S K rows latents"]
     component: Int[np.ndarray, "S rows"]
     rng: np.random.Generator
@@ -108,7 +107,7 @@ class Draws:
         return Ancestral(self.beliefs.program, values, one)
 
 
-def row_by_row(beliefs: ex.Beliefs, count: int, rng: np.random.Generator, apart: bool = False) -> Draws:
+def row_by_row(beliefs: Beliefs, count: int, rng: np.random.Generator, apart: bool = False) -> Draws:
     """Draws of each row on its own: O(rows)."""
     marginals = beliefs.marginals
     component = rng.choice(len(beliefs.weights), size=(count, beliefs.count), p=beliefs.weights)
@@ -121,7 +120,7 @@ def row_by_row(beliefs: ex.Beliefs, count: int, rng: np.random.Generator, apart:
 
 
 def _one_each(
-    beliefs: ex.Beliefs, latents: Float[Array, "S rows latents"], rng: np.random.Generator, apart: bool
+    beliefs: Beliefs, latents: Float[Array, "S rows latents"], rng: np.random.Generator, apart: bool
 ) -> Draws:
     """Draws that are what they are, whatever component they are from."""
     return Draws(beliefs, latents[:, None], np.zeros(latents.shape[:2], int), rng, apart)
@@ -131,7 +130,7 @@ def _one_each(
 class Together:
     """The latents at all rows of a prediction, under one Gaussian or a mixture of some: O(rows^3) once."""
 
-    beliefs: ex.Beliefs
+    beliefs: Beliefs
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -259,7 +258,7 @@ def covariances(together: Together, name: str) -> Float[np.ndarray, "rows *axes 
     return found + np.diag(noise.ravel()).reshape(found.shape)
 
 
-def slopes_of(beliefs: ex.Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
+def slopes_of(beliefs: Beliefs, expression: sp.Expr, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
     """Slopes of an expression in all that is read of the latents; of fields in the columns of their root."""
     program, marginals = beliefs.program, beliefs.marginals
     _verify_linear(program.translator, expression)
@@ -285,7 +284,7 @@ def _verify_linear(translator: Translator, expression: sp.Expr) -> None:
         _verify_linear(translator, each.body)
 
 
-def _normal(beliefs: ex.Beliefs, o: ObservationTerms) -> dict[str, sp.Expr]:
+def _normal(beliefs: Beliefs, o: ObservationTerms) -> dict[str, sp.Expr]:
     """The arguments of a statement whose noise is normal and the same whatever the latents."""
     program = beliefs.program
     known = marginal(program.translator, program.observations, o)
@@ -298,19 +297,19 @@ def _normal(beliefs: ex.Beliefs, o: ObservationTerms) -> dict[str, sp.Expr]:
     return dict(known.law.arguments)
 
 
-def _mean_slopes(beliefs: ex.Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
+def _mean_slopes(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "columns rows *keys"]:
     found = slopes_of(beliefs, _normal(beliefs, o)["mean"], keys)
     return np.broadcast_to(found, (*found.shape[:2], *sizes_of(beliefs, keys)))
 
 
-def _noise(beliefs: ex.Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
+def _noise(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
     variance = noise_of(beliefs, _normal(beliefs, o)["sd"], keys)
     return np.broadcast_to(variance, (beliefs.count, *sizes_of(beliefs, keys)))
 
 
-def noise_of(beliefs: ex.Beliefs, sd: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
+def noise_of(beliefs: Beliefs, sd: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
     """A variance that depends on no latent, one for all rows where it is the same."""
-    return np.asarray(ex.mean_of(beliefs, sd**2, keys), float)
+    return np.asarray(mean_of(beliefs, sd**2, keys), float)
 
 
 # Distribution functions of latents and outputs, [rows, *axes], where they have formulas.
@@ -324,7 +323,7 @@ class NoLawError(Exception):
 class Shares:
     """Those at some rows; what they are made of is computed once."""
 
-    beliefs: ex.Beliefs
+    beliefs: Beliefs
     kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def beyond(self, name: str, at: np.ndarray, operator: str) -> np.ndarray | None:
@@ -378,8 +377,8 @@ class Shares:
 
     def _moments(self, expression: sp.Expr, keys: Keys) -> np.ndarray:
         centre = sp.Dummy("centre", real=True)
-        means = ex.per_component(self.beliefs, expression, keys, {})
-        spread = ex.per_component(self.beliefs, (expression - centre) ** 2, keys, {centre: means})
+        means = per_component(self.beliefs, expression, keys, {})
+        spread = per_component(self.beliefs, (expression - centre) ** 2, keys, {centre: means})
         return np.stack([np.asarray(means), np.sqrt(np.asarray(spread))])
 
     def _once(self, key: Any, compute: Callable[[], Any]) -> Any:

@@ -17,7 +17,6 @@ from scipy.special import ndtr
 from gpdsl.lowering.table import evaluate
 from gpdsl.program.cache import jit
 from gpdsl.results import conditional, expectation as ex
-from gpdsl.results.conditional import collapsed
 from gpdsl.results.integrals import Quantity
 from gpdsl.results.nodes import SPREAD_STEPS, degrees, existing, joint_weights, no_mean, nodes_of, weighted_nodes
 from gpdsl.results.quantiles import Around, invert, of_normals
@@ -159,7 +158,7 @@ class Predictive:
 
     @cached_property
     def average(self) -> Average:
-        whole, averaged = collapsed(self.beliefs, self.law)
+        whole, averaged = conditional.collapsed(self.beliefs, self.law)
         leaves = {str(place): leaf for place, leaf in enumerate(whole.leaves())}
         for finer in FINER:
             nodes, weights = nodes_of(self.beliefs, leaves, self.keys, finer, averaged)

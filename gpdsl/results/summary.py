@@ -11,6 +11,7 @@ from gpdsl.data.times import texts_of
 from gpdsl.errors import GpdslError, plural, quoted
 from gpdsl.inference.inducing.growth import counts_bending
 from gpdsl.inference.inducing.loss import Loss
+from gpdsl.language.checker.left import suspect
 from gpdsl.language.warnings.cautions import unbounded_priors
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import SKIPPED
@@ -266,7 +267,7 @@ class WorseThanStart(GpdslError):
 def doubts(program: Program, parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     """Densities that do not integrate to one, and priors whose density has no bound."""
     notes = [f"{each.message_text()}: the fit maximises it" for each in unbounded_priors(program.declarations)]
-    for observation, said in doubtful(program.translator, parameters):
+    for observation, said in doubtful(program.translator, parameters) if any(suspect(program.declarations)) else ():
         name, output = observation.distribution.name, observation.outputs[0]
         what = (
             f"the density `{name}`" if observation.distribution.log_density is not None else f"`{name}` of `{output}`"

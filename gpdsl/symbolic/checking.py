@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpdsl.language import Reach, compile_text
-from gpdsl.language.checker.left import beyond
+from gpdsl.language.checker.left import suspect
 from gpdsl.language.model import Declarations
 from gpdsl.language.warnings import Report, find_warnings
 from gpdsl.language.warnings.cautions import unbounded_priors
@@ -53,7 +53,7 @@ def grave_warnings(declarations: Declarations) -> Report:
         from gpdsl.symbolic.kernel_checks import doubtful_kernels
 
         found += doubtful_kernels(declarations)
-    if declarations.densities or any(beyond(declarations, each) for each in declarations.observations):
+    if any(suspect(declarations)):
         from gpdsl.symbolic.density_mass import doubtful_densities
 
         found += doubtful_densities(declarations)

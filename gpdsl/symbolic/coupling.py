@@ -17,7 +17,7 @@ from gpdsl.symbolic.dependence import kernel_expressions
 from gpdsl.symbolic.expectations import has_external, latents_in, split_terms
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.laws import Law
-from gpdsl.symbolic.numeric import degree_bound, evaluate
+from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.terms import Formula, ObservationTerms, Warp
 from gpdsl.symbolic.translate import NeedsElements, Position, Ref, Translator, axis_key
 
@@ -29,28 +29,6 @@ def coupled_observations(
     return tuple(
         replace(each, terms=split_terms(translator, each.log_density, expectations, coupled=True))
         for each in observations
-    )
-
-
-def quadratic(translator: Translator, densities: Sequence[sp.Expr]) -> bool:
-    """Whether every log density is a polynomial of degree two at most in the latents together, where data decide."""
-    for each in densities:
-        latents = latents_in(translator, each)
-        if has_external(translator, each):
-            return False
-        density = _added(each, latents) if each.has(choose) else each
-        if degree_bound(density, latents) <= 2:
-            continue
-        if not density.is_polynomial(*latents) or sp.Poly(density, *latents).total_degree() > 2:
-            return False
-    return True
-
-
-def _added(density: sp.Expr, latents: Collection[sp.Symbol]) -> sp.Expr:
-    """Of the same degree, with sums of both branches for what latents have no part in choosing."""
-    return density.replace(
-        lambda e: isinstance(e, choose) and e.args[0].free_symbols.isdisjoint(latents),
-        lambda e: e.args[0] * e.args[1] + (1 - e.args[0]) * e.args[2],
     )
 
 

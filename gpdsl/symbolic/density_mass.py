@@ -15,7 +15,7 @@ import sympy as sp
 from scipy.special import logsumexp
 
 from gpdsl.language import model as m
-from gpdsl.language.checker.left import beyond
+from gpdsl.language.checker.left import suspect
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.model import interval_of
 from gpdsl.language.vocabulary import DISTRIBUTIONS
@@ -60,9 +60,7 @@ def doubtful_densities(declarations: m.Declarations) -> Iterator[Mistake]:
 
 def doubtful(translator: Translator, values: Mapping[str, np.ndarray]) -> Iterator[tuple[m.Observation, str]]:
     """Observations whose density does not integrate to one, at these parameters (else the initial ones), in words."""
-    for observation in translator.declarations.observations:
-        if observation.distribution.log_density is None and not beyond(translator.declarations, observation):
-            continue
+    for observation in suspect(translator.declarations):
         try:
             formula = density_formula(translator, observation, {axis_key(axis): 1 for axis in observation.axes})
         except (ModelError, NeedsElements):

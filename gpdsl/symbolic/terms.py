@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -13,11 +13,12 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import model as m
 from gpdsl.language.checker.monotone import course
 from gpdsl.symbolic import laws
-from gpdsl.symbolic.conditions import HOLDS
+from gpdsl.symbolic.conditions import HOLDS, choose
 from gpdsl.symbolic.errors import NoDerivative, NotReal, TooLarge
-from gpdsl.symbolic.expectations import Term, combined, correlated, has_external, split_terms
+from gpdsl.symbolic.expectations import Term, combined, correlated, has_external, latents_in, split_terms
 from gpdsl.symbolic.gaussian import pull_exponentials
 from gpdsl.symbolic.laws import Law, check_cutpoints, joint_density, law_of
+from gpdsl.symbolic.numeric import degree_bound
 from gpdsl.symbolic.stable import stable
 from gpdsl.symbolic.translate import Environment, NeedsElements, Ref, Translator, axis_key
 
@@ -321,3 +322,25 @@ def _forced(translator: Translator, term: Term, gradients: str) -> Term:
             f"{', '.join(s.name for s in symbols)}; use gradients = auto"
         )
     return replace(term, method="score", reason=f"values only, as asked ({term.reason})")
+
+
+def quadratic(translator: Translator, densities: Sequence[sp.Expr]) -> bool:
+    """Whether every log density is a polynomial of degree two at most in the latents together, where data decide."""
+    for each in densities:
+        latents = latents_in(translator, each)
+        if has_external(translator, each):
+            return False
+        density = _added(each, latents) if each.has(choose) else each
+        if degree_bound(density, latents) <= 2:
+            continue
+        if not density.is_polynomial(*latents) or sp.Poly(density, *latents).total_degree() > 2:
+            return False
+    return True
+
+
+def _added(density: sp.Expr, latents: Collection[sp.Symbol]) -> sp.Expr:
+    """Of the same degree, with sums of both branches for what latents have no part in choosing."""
+    return density.replace(
+        lambda e: isinstance(e, choose) and e.args[0].free_symbols.isdisjoint(latents),
+        lambda e: e.args[0] * e.args[1] + (1 - e.args[0]) * e.args[2],
+    )

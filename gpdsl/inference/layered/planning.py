@@ -86,17 +86,8 @@ UNREAD = {
 """Options that tell nothing here, and why."""
 
 
-def plan_layered(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan | None:
+def plan_layered(program: Program, data: Data, options: Options, start: Start | None = None) -> Plan:
     """The plan for a model with latents over latents or row variables. Raises GpdslError for what it cannot fit."""
-    told = f"importance = {options.importance} weighs replicas" if options.importance > 1 else ""
-    told = told or (f"rows = {options.rows} finds q" if options.rows.startswith("network") else "")
-    if told and not program.inner & program.declarations.rows.keys():
-        raise GpdslError(
-            f"{told} of row variables that latents are functions of, and this model has none: leave it out, or write "
-            "`row w ~ Normal(0, 1)` and `latent f(x, w) ~ GP(...)`"
-        )
-    if not program.inner:
-        return None
     program = training(program, dense=False)
     _refuse(program, options)
     choice = _without_samples(program, data.rows, options, _decide(program, data.rows, options))

@@ -61,6 +61,16 @@ def refuse_together(options: Options) -> None:
             raise GpdslError(f"{asked[one]} {does[one]}; {asked[other]} {why}: leave one out")
 
 
+def refuse_of_rows(program: Program, options: Options) -> None:
+    """Raise GpdslError where what is asked for is of row variables that the model does not have."""
+    told = f"importance = {options.importance} weighs replicas" if options.importance > 1 else ""
+    if not program.inner & program.declarations.rows.keys():
+        raise GpdslError(
+            f"{told or f'rows = {options.rows} finds q'} of row variables that latents are functions of, and this "
+            "model has none: leave it out, or write `row w ~ Normal(0, 1)` and `latent f(x, w) ~ GP(...)`"
+        )
+
+
 def refuse(optimizer: str, posterior: str, batch: int, opaque: bool, per_row: bool, schedule: str) -> None:
     """Raise GpdslError where an optimiser does not cover the posterior, minibatches, likelihood or schedule."""
     if schedule == "alternating" and optimizer != "lbfgs":

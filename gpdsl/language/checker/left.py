@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
@@ -265,13 +265,17 @@ def check_image(scope: Scope, observed: Observed, transform: m.Expression, call:
     scope.problems.fail(NotReached(observed.span, shown, where, call.name, takes, observed.output.name, remedy))
 
 
-def beyond(tables: Tables, observation: m.Observation) -> bool:
-    """Whether a distribution of the table has probability where its output, as it is, cannot be."""
-    call, kind = observation.distribution, tables.outputs[observation.outputs[0]].kind
-    if call.external or call.log_density is not None or observation.transform is not None or kind not in _ENDS:
-        return False
-    own, allowed = RANGES[kind], _support(tables, call)
-    return not (_covers(own[0], allowed[0]) and _covers(-own[1], -allowed[1]))
+def suspect(declarations: m.Declarations) -> Iterator[m.Observation]:
+    """Observations whose density may not integrate to one over their output: it is a formula of the file, or of the
+    table and has probability where the output, as it is, cannot be."""
+    for each in declarations.observations:
+        call, kind = each.distribution, declarations.outputs[each.outputs[0]].kind
+        if call.log_density is not None:
+            yield each
+        elif not call.external and each.transform is None and kind in _ENDS:
+            own, allowed = RANGES[kind], _support(declarations, call)
+            if not (_covers(own[0], allowed[0]) and _covers(-own[1], -allowed[1])):
+                yield each
 
 
 def _covers(end: float, needed: float) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from gpdsl.data import Data, read_table
+from gpdsl.data.bound import level_columns
 from gpdsl.data.errors import shown
-from gpdsl.data.looks import level_columns
 from gpdsl.errors import GpdslError, GpdslWarning, plural, quoted
 from gpdsl.inference.plan.options import Options
 from gpdsl.language.model import Axis
