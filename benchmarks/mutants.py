@@ -1,19 +1,16 @@
 """Whether the core tests notice faults: small wrong changes to the mathematics, one at a time.
 
-`python benchmarks/mutants.py --count 25 --seed 0 --seen FOLDER --keep FILE [PATH ...]`, or `make mutants`. Faults are
-changed signs, factors of 2 and 1/2, numbers and orders off by one, dropped jitter, swapped operands and arguments, and
-comparisons turned round. Limits are left as they are: how high one is that a named number sets (`n > 2 * MANY`), and
-how often something is refined (`range(BISECTIONS)`), has no right value that a test could know. Each is made in a copy
-of the repository, never in the working tree. First all core tests run once without any fault, which tells what lines
-each of them runs; then those that run the line of a fault run with it, and the others of their modules, which look at
-what these have left, up to the first that fails. What none of them notices is printed with its line. `--seen` keeps
-what was seen without faults, and `--keep` what became of each: a run goes on where it stopped.
+`python benchmarks/mutants.py --count 25 --seed 0 --seen FOLDER --keep FILE [PATH ...]`, or `make mutants`; the faults
+are those of `benchmarks/faults.py`. Each is made in a copy of the repository, never in the working tree. First all core
+tests run once without any fault, which tells what lines each of them runs; then those that run the line of a fault run
+with it, and the others of their modules, which look at what these have left, up to the first that fails. What none of
+them notices is printed with its line. `--seen` keeps what was seen without faults, and `--keep` what became of each: a
+run goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import compileall
 import functools
 import hashlib
@@ -28,11 +25,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from faults import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
@@ -61,166 +58,6 @@ LIMITED = ("-x", "-o", f"faulthandler_timeout={STUCK}", "-o", "faulthandler_exit
 TEXT = "text"
 """The file that says of which text of gpdsl the others tell."""
 
-OPPOSITE: dict[type[ast.operator] | type[ast.cmpop], type] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-EXTREMES = {"minimum": "maximum", "maximum": "minimum", "min": "max", "max": "min"}
-ORDERED = frozenset(
-    {"where", "subtract", "divide", "power", "matmul", "dot", "solve", "cho_solve", "arctan2", "clip", "Pow"}
-)
-"""Functions of several arguments of one kind, whose order counts; types tell those of most others apart."""
-
-WORDS = (ast.JoinedStr, ast.Raise, ast.Assert)
-"""What is said is not looked at: golden files hold it."""
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A fault: characters `start` to `stop` of a file become `text`; `lines` are those of the statement around it."""
-
-    path: str
-    kind: str
-    line: int
-    start: int
-    stop: int
-    old: str
-    text: str
-    lines: range
-
-    @property
-    def name(self) -> str:
-        return f"{self.path}:{self.line} {self.kind}: {self.old} -> {self.text}"
-
-
-def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Every fault that can be made in a file."""
-    source = path.read_bytes()
-    offsets = [0]
-    for line in source.split(b"\n"):
-        offsets.append(offsets[-1] + len(line) + 1)
-    tree = ast.parse(source)
-    limits = _limits(tree)
-    for node, lines, even in _formulas(tree):
-        for kind, changed in _changes(node):
-            if kind == "factor" and node in limits:
-                continue
-            if even and (isinstance(node, ast.UnaryOp) or (kind == "swap" and _difference(node))):
-                continue
-            start = offsets[node.lineno - 1] + node.col_offset
-            stop = offsets[node.end_lineno - 1] + node.end_col_offset  # type: ignore[operator]
-            old, text = source[start:stop].decode(), ast.unparse(changed)
-            yield Mutant(path.relative_to(ROOT).as_posix(), kind, node.lineno, start, stop, old, f"({text})", lines)
-
-
-def _formulas(node: ast.AST, lines: range = range(0), even: bool = False) -> Iterator[tuple[ast.expr, range, bool]]:
-    """The expressions that compute (not annotations, messages or texts), with the lines of their statements.
-
-    And whether their sign counts for nothing, as that of what is squared does not.
-    """
-    if isinstance(node, WORDS):
-        return
-    if isinstance(node, ast.expr):
-        yield node, lines, even
-    if isinstance(node, (ast.stmt, ast.Lambda)):
-        inner = getattr(node, "body", None)
-        last = inner[0].lineno - 1 if isinstance(inner, list) else node.end_lineno
-        lines = range(node.lineno, max(node.lineno, last or 0) + 1)
-    skipped = {"annotation", "returns", "decorator_list", "type_params", "bases"}
-    inside = _signless(node, even)
-    for name, value in ast.iter_fields(node):
-        children = value if isinstance(value, list) else [value]
-        for child in children if name not in skipped else ():
-            if isinstance(child, ast.AST):
-                yield from _formulas(child, lines, inside)
-
-
-def _signless(node: ast.AST, even: bool) -> bool:
-    """Whether the signs of what an expression is made of count for nothing; of products if that of these does not."""
-    match node:
-        case ast.BinOp(_, ast.Pow(), ast.Constant(int(power))):
-            return power % 2 == 0
-        case ast.Call(ast.Name(name) | ast.Attribute(_, name), [_], []):
-            return name in ("abs", "square")
-        case ast.BinOp(_, ast.Mult() | ast.Div() | ast.MatMult(), _) | ast.UnaryOp(ast.USub(), _):
-            return even
-    return False
-
-
-def _limits(tree: ast.AST) -> set[ast.expr]:
-    """Sides of comparisons that are named numbers, or so many times something: no half or double of them is wrong."""
-    compared = (node for node in ast.walk(tree) if isinstance(node, ast.Compare))
-    return {side for node in compared for side in (node.left, *node.comparators) if _chosen(side)}
-
-
-def _chosen(node: ast.expr) -> bool:
-    """Whether it is a constant by its name, in capitals, or so many times something."""
-    match node:
-        case ast.Name(name) | ast.Attribute(_, name):
-            return name.isupper() and len(name) > 2
-        case ast.BinOp(left, ast.Mult() | ast.Div(), right):
-            return _chosen(left) or _chosen(right)
-    return False
-
-
-def _difference(node: ast.expr) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
-
-
-def _changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    match node:
-        case ast.BinOp(left, ast.Add() | ast.Sub() as sign, right) if not _text(left) and not _text(right):
-            yield "sign", ast.BinOp(left, OPPOSITE[type(sign)](), right)
-            if "jitter" in ast.unparse(right):
-                yield "no jitter", left
-            if isinstance(sign, ast.Sub):
-                yield "swap", ast.BinOp(right, sign, left)
-        case ast.BinOp(left, ast.Mult() | ast.Div() | ast.MatMult() as sign, right) if not _text(left):
-            yield "factor", ast.BinOp(ast.Constant(2.0), ast.Mult(), node)
-            yield "factor", ast.BinOp(ast.Constant(0.5), ast.Mult(), node)
-            if not isinstance(sign, ast.Mult):
-                yield "swap", ast.BinOp(right, sign, left)
-        case ast.BinOp(left, ast.Pow() as sign, ast.Constant(int(power))):
-            yield "off by one", ast.BinOp(left, sign, ast.Constant(power + 1))
-        case ast.UnaryOp(ast.USub(), operand) if not isinstance(operand, ast.Constant):
-            yield "sign", operand
-        case ast.Compare(left, [sign], [right]) if type(sign) in OPPOSITE:
-            yield "comparison", ast.Compare(left, [OPPOSITE[type(sign)]()], [right])
-        case ast.Subscript(value, ast.Slice(lower, ast.Constant(int(upper)), None), context) if upper > 0:
-            slices = ast.Slice(lower, ast.Constant(upper - 1), None)
-            yield "off by one", ast.Subscript(value, slices, context)
-        case ast.Call(ast.Name("range" | "arange") as called, [*first, last], []) if not _starred(last) and (
-            first or not _chosen(last)
-        ):
-            yield "off by one", ast.Call(called, [*first, ast.BinOp(last, ast.Sub(), ast.Constant(1))], [])
-        case ast.Call(ast.Attribute(value, name, context), arguments, keywords) if name in EXTREMES:
-            yield "extreme", ast.Call(ast.Attribute(value, EXTREMES[name], context), arguments, keywords)
-        case ast.Call(ast.Attribute(_, name) as called, arguments, keywords) if name in ORDERED:
-            first = 1 if name == "where" else 0
-            one, two = [*arguments[first : first + 2], None, None][:2]
-            if one and two and not _starred(one, two) and not _text(one) and ast.dump(one) != ast.dump(two):
-                swapped = [*arguments[:first], two, one, *arguments[first + 2 :]]
-                yield "swap", ast.Call(called, swapped, keywords)
-        case ast.Call(called, arguments, keywords) if any(each.arg == "jitter" for each in keywords):
-            others = [ast.keyword("jitter", ast.Constant(0.0)) if k.arg == "jitter" else k for k in keywords]
-            yield "no jitter", ast.Call(called, arguments, others)
-
-
-def _text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-def _starred(*nodes: ast.expr) -> bool:
-    return any(isinstance(node, ast.Starred) for node in nodes)
-
 
 class Core:
     """What the core tests do without any fault, from the folder where `tests/selection.py` leaves it."""
@@ -238,16 +75,17 @@ class Core:
         the quickest, and then all of their modules, one after the other, the quickest first.
 
         What a module's fixture does, and what was traced before, is run by its first test alone and looked at by
-        others. Where a statement runs while modules are imported, the first ones are all that run anything of the
-        file. Together they take at most so many seconds of processor time.
+        others. Where no test is seen to run a statement, as it runs in processes that they start, the first ones are
+        those of the file's name, and where it runs while modules are imported, all that run anything of the file.
+        Together they take at most so many seconds of processor time.
         """
-        found = self.running_it(mutant)
-        if found and not found & self.seconds.keys():
-            found = self._running(mutant.path, self.running[mutant.path])
-        named = f"test_{Path(mutant.path).stem}.py"
-        few = sorted(found & self.seconds.keys(), key=lambda test: (f"{named}::" not in test, self.seconds[test], test))
-        few = few[:FEW]
-        modules: dict[str, list[str]] = {test.partition("::")[0]: [] for test in found & self.seconds.keys()}
+        found, named = self.running_it(mutant), f"test_{Path(mutant.path).stem}.py"
+        if not found & self.seconds.keys():
+            found = self._running(mutant.path, self.running[mutant.path]) if found else set()
+            found |= {test for test in self.seconds if f"/{named}::" in test}
+        found &= self.seconds.keys()
+        few = sorted(found, key=lambda test: (f"{named}::" not in test, self.seconds[test], test))[:FEW]
+        modules: dict[str, list[str]] = {test.partition("::")[0]: [] for test in found}
         for test in self.seconds.keys() - set(few):
             modules.get(test.partition("::")[0], []).append(test)
         spent = {module: sum(self.seconds[test] for test in tests) for module, tests in modules.items()}
@@ -342,7 +180,7 @@ def chosen(paths: list[str], count: int, seed: int) -> list[Mutant]:
     """So many faults, drawn evenly from the files and their kinds; the same for the same seed and text."""
     files = sorted({file for pattern in paths for file in ROOT.glob(pattern)})
     rng, picked = random.Random(seed), dict[str, Mutant]()
-    of = functools.cache(lambda file: list(mutants_of(file)))
+    of = functools.cache(lambda file: list(mutants_of(file, ROOT)))
     for _ in range(20 * count):
         found = of(rng.choice(files))
         if found and len(picked) < count:
@@ -356,7 +194,7 @@ def unrun(paths: list[str], core: Core) -> str:
     """How many of all faults of some files stand where no core test comes, which none of these can notice."""
     counts, total = dict[str, int](), 0
     for file in sorted({file for pattern in paths for file in ROOT.glob(pattern)}):
-        every = list(mutants_of(file))
+        every = list(mutants_of(file, ROOT))
         total += len(every)
         counts[str(file.relative_to(ROOT))] = sum(not core.running_it(mutant) for mutant in every)
     most = sorted((count, path) for path, count in counts.items() if count)[::-1]
