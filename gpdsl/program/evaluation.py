@@ -215,10 +215,3 @@ def field_means(program: Program, parameters: Mapping[str, Array]) -> Float[Arra
             )
             parts.append(jnp.broadcast_to(value, translator.shape(axes)).ravel())
     return jnp.concatenate(parts)
-
-
-def values_of(
-    program: Program, parameters: Mapping[str, Array], white: Float[Array, "columns"], jitter: Array | float
-) -> Float[Array, "1 columns"]:
-    """Values of all fields, as the one row of latents that every row of the data reads."""
-    return (field_means(program, parameters) + deviations(program, roots(program, parameters, jitter), white))[None]

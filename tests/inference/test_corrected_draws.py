@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpdsl.inference.corrected_draws import BEYOND, EVEN, Around, Drawn, Weighing, _step, resampled
+from gpdsl.inference.corrected_draws import BEYOND, EVEN, LEAST, Around, Drawn, Weighing, _step, resampled
 from gpdsl.inference.images import Images
 from gpdsl.inference.log_joint import LogJoint
 from gpdsl.program.cache import precision
@@ -84,6 +84,21 @@ def test_draws_are_kept_as_often_as_their_weights_say() -> None:
     weights = np.array([0.2, 0.0, 0.5, 0.3])
     counts = np.bincount(resampled(weights, 1001, np.random.default_rng(0)), minlength=4)
     assert np.all(np.abs(counts - 1001 * weights) < 1.0) and counts.sum() == 1001
+
+
+def test_draws_that_weigh_nothing_beside_others_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many are moved as they are worth, or `LEAST`, from where q has them."""
+    white = np.random.default_rng(0).normal(size=(60, 2))
+    logs, seen = np.where(np.arange(60) < 30, 0.0, 900.0), list[Any]()
+    with precision("float64"):
+        weighing = Weighing(Known(ONE), ONE, 60)
+        monkeypatch.setattr(weighing, "_on", lambda q, z, key: z + 1.0)
+        monkeypatch.setattr(weighing, "_stayed", lambda before, after: seen.append((before, after)) or True)
+        stayed, moved = weighing.stays(around(MEAN, ROOT), Drawn(white, logs), 500, jax.random.key(0))
+    kept = MEAN + np.asarray(seen[0][0]) @ ROOT.T
+    assert stayed and len(kept) == max(30, LEAST)
+    assert {tuple(np.round(each, 6)) for each in kept} == {tuple(np.round(each, 6)) for each in white[30:]}
+    np.testing.assert_allclose(moved, kept + ROOT.sum(axis=1), rtol=1e-6)
 
 
 def test_few_draws_are_moved_about_as_wide_a_gaussian_as_q_and_many_about_their_own(

@@ -291,6 +291,12 @@ def test_predictions(rng: np.random.Generator, name: str) -> None:
     np.testing.assert_allclose(prediction.variance("y"), (np.diag(among) + noise**2).reshape(shape), atol=1e-9)
     joint = np.asarray(prediction.covariance("y")).reshape(len(mean), -1)
     np.testing.assert_allclose(joint, among + np.diag(noise**2), atol=1e-9)
+    if not case.wide:
+        (one,), units = fit.at_rows.inverses(), np.broadcast_to(case.noise(at, case.parameters), y.shape)
+        b, z = covariance / np.outer(units, units), (y - case.mean) / units
+        np.testing.assert_allclose(one.diagonal, np.diag(np.linalg.inv(b))[one.rows], rtol=1e-7)
+        np.testing.assert_allclose(one.alpha, np.linalg.solve(b, z)[one.rows], rtol=1e-6, atol=1e-9)
+        assert one.spread == pytest.approx(np.trace(b) - b.sum() / len(z), rel=1e-8)
 
 
 @pytest.mark.usefixtures("any_size")

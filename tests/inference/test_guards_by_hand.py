@@ -22,7 +22,7 @@ from gpdsl.inference.plan.planning import cost, quantity
 from gpdsl.inference.posteriors.features import Covariances, factorise, sparse_features
 from gpdsl.inference.quadruply_stochastic.swept import State, Sweeps, _Visit
 from gpdsl.inference.quadruply_stochastic.weights import Lengths
-from gpdsl.kernels.functionals import Values
+from gpdsl.kernels.functionals import Coefficients, Values
 from gpdsl.program.cache import precision
 from gpdsl.program.groups import kernel_values
 from gpdsl.symbolic.kernel_values import _at_level
@@ -208,3 +208,23 @@ def test_a_search_before_chains_has_a_quarter_of_the_budget_rounded_up(budget: i
 
 def test_levels_that_are_none_are_the_nearest() -> None:
     np.testing.assert_array_equal(_at_level(np.array([-3.0, 0.6, 1.4, 2.6, 9.0]), 3), [0, 0, 0, 2, 2])
+
+
+def test_inducing_points_of_a_start_are_kept_where_nothing_else_is_asked_for() -> None:
+    """As many as there are, of all latents of one group that the start has, and has no point at each row for."""
+    known, new = Values(jnp.arange(3.0)[:, None]), Values(jnp.arange(5.0)[:, None])
+    places = {"f": (0, slice(0, 1)), "g": (0, slice(1, 2)), "h": (1, slice(0, 1)), "none": None}
+
+    def kept(names: tuple[str, ...] = ("f", "g"), asked: Any = None, **other: Any) -> bool:
+        own = {"dense": False, "everywhere": (), "inducing": [known, new], "per_row": False, **other}
+        start: Any = SimpleNamespace(group_of=places.get, **own)
+        group: Any = SimpleNamespace(names=names, per_row=own["per_row"])
+        found = planning._kept(start, group, new, {} if asked is None else {"f": asked})
+        assert found is known or found is new
+        return found is known
+
+    assert kept() and kept(asked=3) and kept(names=("f",)) and kept(everywhere=("g",))
+    assert not any(kept(asked=each) for each in (0, 4, "fourier(3)"))
+    assert not any(kept(names=each) for each in (("f", "h"), ("f", "none"), ("none",), ("h",)))
+    assert not kept(dense=True) and not kept(everywhere=("f",)) and not kept(per_row=True)
+    assert not kept(inducing=[Coefficients(jnp.zeros((2, 1)), "fourier", 3, 3), new])

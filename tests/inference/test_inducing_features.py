@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslError
 from gpdsl.inference import summed
+from gpdsl.inference.posteriors.features import factorise
 from gpdsl.kernels.covariance import basis
 from gpdsl.program.groups import kernel_values
 from tests.inference.problems import problem_of
@@ -206,6 +208,41 @@ def test_rows_are_summed_up_in_parts_of_any_size(at_once: int, monkeypatch: pyte
     np.testing.assert_allclose(found.among, phi.T @ phi, atol=1e-10)
     np.testing.assert_allclose(found.told, phi.T @ y, atol=1e-10)
     np.testing.assert_allclose(found.ones, np.sum(phi, axis=0), atol=1e-10)
+
+
+def test_the_bound_of_sums_is_that_of_all_rows_in_dense_algebra(rng: np.random.Generator) -> None:
+    """With q of the whitened values, and the most that is lost (Titsias 2014): of noise as large as what is left."""
+    x, y = rng.uniform(0.1, 0.9, 11), 3 + rng.normal(size=11)
+    text = (
+        SERIES.replace("GP(0,", "GP(0.7, 1.6 * ")
+        .replace("Normal(f,", "Normal(2 * f + 1,")
+        .replace("= 0.7", "= 0.7 ~ Exponential(2)")
+    )
+    with jax.enable_x64(True):
+        problem = problem_of(text, {"x": x, "y": y}, inducing="fourier(5, over = [0, 1])")
+        program, (features,), line = problem.program, problem.inducing, summed.line_of(problem.program)
+
+        @jax.jit
+        def found(learnt: dict[str, jax.Array], centre: float) -> tuple[Any, ...]:
+            kernel = kernel_values(program.evaluator, program.groups[0], program.parameters.constrain(learnt))
+            known, off = basis(program.groups[0].form, [a[0] for a in kernel.arguments], features), y - centre
+            phi = known.functions(jnp.asarray(x)[:, None])
+            sums = jnp.asarray(11.0), centre, off.sum(), off @ off, phi.T @ phi, phi.T @ off, phi.sum(axis=0)
+            told = summed._bound(program, line, problem.jitter, learnt, [features], summed.Sums(*sums))
+            return told, factorise(program.groups[0], kernel, features, problem.jitter)[0], known.weights * phi
+
+        (value, mean, root, most), factor, phi = jax.tree.map(np.asarray, found(problem.parameters, 2.5))
+    a = 2 / 0.5 * np.linalg.solve(factor, phi.T) * np.sqrt(1.6)
+    z, inverse = (y - 1 - 2 * 0.7) / 0.5, np.linalg.inv(np.eye(len(a)) + a @ a.T)
+    left = 4 / 0.25 * 11 * 1.6 - np.trace(a.T @ a)
+    dense = lambda noise: noise * np.eye(11) + a.T @ a  # noqa: E731
+    density = -0.5 * z @ np.linalg.solve(dense(1), z) - 0.5 * np.linalg.slogdet(2 * np.pi * dense(1))[1]
+    prior = np.log(2) - 2 * 0.7
+    np.testing.assert_allclose(value, density - 11 * np.log(0.5) - 0.5 * left + prior, rtol=1e-9)
+    np.testing.assert_allclose(mean, inverse @ a @ z, rtol=1e-7)
+    np.testing.assert_allclose(root @ root.T, inverse, rtol=1e-7, atol=1e-12)
+    lost = z @ np.linalg.solve(dense(1), z) - z @ np.linalg.solve(dense(1 + left), z) + left
+    assert most == pytest.approx(0.5 * lost)
 
 
 def test_features_of_an_integral_are_refused_where_it_is_read() -> None:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.inference.expectation_propagation import engine as expectation_propagation
 from gpdsl.inference.natural import refine
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.opaque import budget, simulator
 from gpdsl.inference.opaque.budget import HELD_OUT
 from gpdsl.inference.opaque.evaluations import Batch, Gaussian
+from gpdsl.inference.opaque.steps import Steps
 from gpdsl.inference.opaque.stochastic import (
     AVERAGED,
     WARM_UP,
@@ -27,10 +29,11 @@ from gpdsl.inference.opaque.stochastic import (
     _remember,
     _settled,
 )
-from gpdsl.inference.opaque.surrogate import Anchors, Reads, Surrogate
+from gpdsl.inference.opaque.surrogate import FAILED, Anchors, Reads, Surrogate
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.problem import FRESH_SETS
 from gpdsl.inference.sampling import some_rows_sum_and_error
+from gpdsl.program.joint import Marginals
 from gpdsl.program.rows import Rows
 from tests.inference.problems import problem_of
 
@@ -136,6 +139,57 @@ def test_the_held_out_bound_adds_what_true_values_do(rng: np.random.Generator, p
     assert value == pytest.approx(said.mean() + left.mean(axis=0).sum(), rel=1e-12)
     least = np.sqrt(said.var(ddof=1) / FRESH_SETS + np.sum(left.var(axis=0, ddof=1)) / sets)
     assert least <= error < 2.5 * least
+
+
+def test_a_residual_moves_q_as_its_slopes_do_and_goes_along_at_the_first_points(rng: np.random.Generator) -> None:
+    """Slopes b in means and C in covariances change natural parameters by b - 2 C m and by 2 C."""
+    mean, roots = rng.normal(size=(ROWS, 3)), rng.normal(size=(ROWS, 3, 3))
+    covariance = roots @ np.swapaxes(roots, 1, 2)
+    moments = mean[None], np.diagonal(covariance, axis1=1, axis2=2)[None], covariance[None]
+    sites = Sites(jnp.asarray(rng.normal(size=(ROWS, 3))), jnp.asarray(rng.normal(size=(ROWS, 3, 3))))
+    slope, bend = rng.normal(size=(ROWS, 2)), rng.normal(size=(ROWS, 2, 2))
+    bend = bend + np.swapaxes(bend, 1, 2)
+    stand_in: Any = SimpleNamespace(
+        reads=Reads((0, 2)),
+        problem=SimpleNamespace(program=None, choice=SimpleNamespace(samples=4)),
+        _marginals=lambda *_: Marginals(*map(jnp.asarray, moments)),
+        place=lambda point, moved, rows, held: (moved.linear - sites.linear, moved.precision - sites.precision),
+        latents=lambda x: x[:, None],
+        shaped=lambda latents, values: dict(values),
+    )
+    shaken = jax.jit(lambda slope, bend: Steps.shaken(stand_in, None, sites, None, None, slope, bend))
+    linear, precision = map(np.asarray, shaken(slope, bend))
+    np.testing.assert_allclose(precision[:, [[0], [2]], [0, 2]], -2 * bend, rtol=1e-5)
+    moved = slope - 2 * np.einsum("nij,nj->ni", bend, mean[:, [0, 2]])
+    np.testing.assert_allclose(linear[:, [0, 2]], moved, rtol=1e-4, atol=1e-5)
+    assert not np.any(linear[:, 1]) and not np.any(precision[:, 1])
+
+    stand_in.steps, points = stand_in, rng.normal(size=(6, ROWS, 2))
+    failed, w, r = rng.integers(0, 2, (6, ROWS)).astype(float), rng.uniform(size=(6, ROWS)), rng.normal(size=(6, ROWS))
+    batch = Batch(Gaussian(mean, roots), points, {"g": points[..., :1]}, failed)
+    found = simulator.Simulator.anchors(stand_in, batch, {"g": points[..., None, 1:]}, w, r)
+    np.testing.assert_allclose(found.weights, w[:4] / w[:4].mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found.level, (w[:4] * r[:4]).mean(axis=0) / w[:4].mean(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(found.true[FAILED][:, 0], failed[:4])
+    for place, each in ((slice(2), found.latents[:, 0]), (slice(1), found.true["g"]), (slice(1, 2), found.said["g"])):
+        np.testing.assert_allclose(each, points[:4, :, place], rtol=1e-6)
+
+
+def test_all_points_of_all_rounds_stay_with_tilted_moments_filled_up_without_weight(rng: np.random.Generator) -> None:
+    """Three points and two that go on as eight, a power of two times those of a round."""
+    points, w = rng.normal(size=(5, ROWS, 1)), rng.uniform(size=(5, ROWS))
+    q, failed = Gaussian(np.zeros((ROWS, 1)), np.ones((ROWS, 1, 1))), np.ones((2, ROWS))
+    first = Batch(q, points[:3], {"g": points[:3] ** 2})
+    batches: Any = SimpleNamespace(batches=[first, Batch(q, points[3:], {"g": points[3:] ** 2}, failed)], weights=w)
+    stand_in: Any = SimpleNamespace(problem=SimpleNamespace(choice=SimpleNamespace(samples=2)))
+    stand_in.steps = SimpleNamespace(latents=lambda x: x[:, None], shaped=lambda latents, values: dict(values))
+    said = [{"g": -part[..., None]} for part in (points[:3], points[3:])]
+    found = expectation_propagation._Simulator.anchored(stand_in, batches, said, [])
+    np.testing.assert_allclose(found.weights, np.concatenate([w, np.zeros((3, ROWS))]), rtol=1e-6)
+    every = np.concatenate([points, np.repeat(points[:1], 3, axis=0)])
+    for each, expected in ((found.latents[:, 0], every), (found.true["g"], every**2), (found.said["g"], -every)):
+        np.testing.assert_allclose(each, expected, rtol=1e-6)
+    np.testing.assert_array_equal(found.true[FAILED][:, 0, 0], [0, 0, 0, 1, 1, 0, 0, 0])
 
 
 def test_halves_of_samples_are_estimates_of_their_own(

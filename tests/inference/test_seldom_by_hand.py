@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,9 @@ import gpdsl
 from gpdsl.errors import Damaged
 from gpdsl.inference.best_gaussian import Gaussian, ascended, normals
 from gpdsl.inference.images import Images
-from gpdsl.inference.natural.sites import Sites, blend
+from gpdsl.inference.log_joint import _own_root
+from gpdsl.inference.natural.site_blocks import _own_covariance_times
+from gpdsl.inference.natural.sites import SitePosterior, Sites, blend
 from gpdsl.inference.posteriors.family import Diagonal, project, project_root
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.quadruply_stochastic import engine
@@ -207,3 +209,22 @@ def test_hermite_polynomials_are_orthonormal_and_as_many_as_are_asked_for() -> N
     nodes, weights = np.polynomial.hermite_e.hermegauss(12)
     found = _hermite(nodes, 7)
     np.testing.assert_allclose(found * (weights / weights.sum()) @ found.T, np.eye(7), atol=1e-9)
+
+
+def test_roots_of_latents_alone_are_those_of_the_rows_of_a_root_of_all(rng: np.random.Generator) -> None:
+    root = rng.normal(size=(1, 2, 3, 7))
+    own = _own_root(cast(Any, SimpleNamespace(per_row=False)), jnp.asarray(root))
+    wanted = np.einsum("kjmd,kjnd->kjmn", root, root)
+    np.testing.assert_allclose(own @ np.swapaxes(own, -1, -2), wanted, rtol=1e-4, atol=1e-5)
+    assert not np.triu(own[0, 0], 1).any()
+    sds = _own_root(cast(Any, SimpleNamespace(per_row=True)), jnp.asarray(root))
+    np.testing.assert_allclose(sds[..., 0], np.linalg.norm(root, axis=-1), rtol=1e-6)
+
+
+def test_values_times_the_covariance_of_q(rng: np.random.Generator) -> None:
+    """(L L')^-1 v of a precision's factor, latent by latent, and v / p of rows."""
+    factor, values = np.tril(rng.uniform(0.5, 1.5, (2, 4, 4))), rng.normal(size=(2, 4))
+    of_sites = SitePosterior(*map(jnp.asarray, (values, factor, values, values, 0.0)))
+    found = _own_covariance_times(of_sites, jnp.asarray(values))
+    wanted = np.linalg.solve(factor @ np.swapaxes(factor, 1, 2), values[..., None])[..., 0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)

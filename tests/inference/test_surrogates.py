@@ -139,6 +139,8 @@ def test_weights_make_earlier_points_count_for_another_gaussian(rng: np.random.G
     here = Gaussian(first.mean + 0.3, 0.9 * first.root)
     for q in (first, here):
         known.add(drawn(rng, q, 4000, lambda x: x[..., 0]))
+        if q is first:  # as many as there are, and fewer of another Gaussian
+            assert known.worth(q) == pytest.approx(4000) and known.worth(here) < 3900
     used, weights = known.weights(here)
     assert used == [0, 1]
     x = np.concatenate([batch.x for batch in known.batches])

@@ -91,6 +91,16 @@ def test_a_scale_changes_its_sign_with_one_of_the_latents() -> None:
     assert tried == ((0, 1, 2), (-1, -1, 1))
 
 
+def test_latents_go_with_their_numbers_though_nothing_reads_one_of_their_values() -> None:
+    w = jnp.array([1.0, -2.0, 0.0])
+    said, _ = found(
+        lambda z: jnp.sum(w * (jnp.sin(jnp.exp(z[0]) * z[2:5]) + jnp.sin(jnp.exp(z[1]) * z[5:]))),
+        *[POSITIVE, POSITIVE],
+        latents=(3, 3),
+    )
+    assert said == [((1, 0, 3, 2), (1, 1, 1, 1))]
+
+
 def test_what_cannot_change_costs_nothing_and_what_does_not_one_gradient() -> None:
     assert found(lambda z: jnp.sin(z[0]), POSITIVE) == ([], 0)
     assert found(lambda z: z[0] + jnp.sin(z[1]), POSITIVE, POSITIVE) == ([], 1)

@@ -10,6 +10,7 @@ import gpdsl
 from gpdsl.inference.resolution import NO_NOISE, notes_on_noise
 from gpdsl.program.starts import loadings, start_from_data
 from gpdsl.results.fitting import prepare
+from gpdsl.symbolic.data_scales import log_size, log_spread
 from tests.inference.unit_models import CHANGES, MODELS, STUDENT, Change, changed, data_for
 
 ROUNDING = 1e-14
@@ -158,6 +159,18 @@ def test_scales_follow_from_dimensional_analysis(rng: np.random.Generator) -> No
     assert start["per"] == pytest.approx(np.std(data["t"]))
     assert start["rate"] == pytest.approx(np.sqrt(np.mean(data["n"] ** 2)))
     assert start["w"] == pytest.approx(1.0)
+
+
+def test_sizes_are_root_mean_squares_and_spreads_those_about_the_mean() -> None:
+    """Of what is known, also of numbers whose squares are none; of equal values the size stands for the spread."""
+    for unit in (1.0, 1e300, 1e-300):
+        values = unit * np.array([0.0, 3.0, np.nan, -4.0, 2.0])
+        assert log_size(values) == pytest.approx(np.log(unit) + 0.5 * np.log(29 / 4))
+    known = np.array([0.0, 3.0, -4.0, 2.0])
+    assert log_spread(np.append(known, np.nan)) == pytest.approx(np.log(np.std(known)))
+    assert log_spread(np.full(3, -5.0)) == log_size(np.full(3, -5.0)) == pytest.approx(np.log(5))
+    assert log_spread(1e9 + known) == pytest.approx(np.log(np.std(known)), rel=1e-6)
+    assert log_size(np.zeros(3)) == log_size(np.full(2, np.nan)) == log_spread(np.full(2, np.nan)) == 0.0
 
 
 def test_a_length_scale_of_several_columns_starts_from_their_mean_square(rng: np.random.Generator) -> None:

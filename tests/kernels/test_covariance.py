@@ -13,6 +13,7 @@ import pytest
 
 from gpdsl.kernels.covariance import covariance, squared_distance, variance
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, describe
+from gpdsl.kernels.formula import mean_over_pairs, mean_within, patches_of
 from gpdsl.kernels.functionals import Values
 from gpdsl.language.vocabulary import KERNELS
 
@@ -226,3 +227,24 @@ def test_distances_between_two_sets_in_units_of_length_scales(columns: int, offs
         found = np.asarray(squared_distance(jnp.asarray(a), jnp.asarray(b), jnp.asarray(ell)))
     expected = (((a[:, None] - b) / ell) ** 2).sum(axis=-1)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([0.5, 2.0, 1.0, -1.5, 0.3, 1.1])])
+def test_images_covary_as_their_patches_do_on_average(weights: np.ndarray | None) -> None:
+    """Patches of 2 x 3 pixels of images of 4 x 4, pair by pair, each as heavy as it is told."""
+    images, given = np.random.default_rng(0).normal(size=(4, 16)), None if weights is None else jnp.asarray(weights)
+    patches = [
+        [whole[i : i + 2, j : j + 3].ravel() for i in range(3) for j in range(2)] for whole in images.reshape(-1, 4, 4)
+    ]
+    share = np.ones(6) if weights is None else weights
+    k = lambda p, q: np.mean(np.outer(share, share) * [[REFERENCES["RBF"](a, b, 1.0) for b in q] for a in p])  # noqa: E731
+    between = lambda p, q: jnp.exp(-0.5 * jnp.sum((p[:, None] - q) ** 2, axis=-1))  # noqa: E731
+
+    @jax.jit
+    def found(a: Any, b: Any) -> tuple[Any, Any]:
+        a, b = (patches_of(each, (4, 4), (2, 3)) for each in (a, b))
+        return mean_over_pairs(between, a, b, given), mean_within(between, a, given)
+
+    among, within = found(jnp.asarray(images[:3]), jnp.asarray(images[2:]))
+    np.testing.assert_allclose(among, [[k(p, q) for q in patches[2:]] for p in patches[:3]], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(within, [k(p, p) for p in patches[:3]], rtol=1e-5)

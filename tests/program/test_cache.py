@@ -124,6 +124,13 @@ def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache.cache_folder() == tmp_path / "xdg" / "gpdsl"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache.cache_folder() == tmp_path / ".cache" / "gpdsl"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache.cache_folder() == tmp_path / "Library" / "Caches" / "gpdsl"
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert cache.cache_folder() == tmp_path / "local" / "gpdsl"
 
 
 def test_the_oldest_programs_go_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from gpdsl.errors import GpdslError
 from gpdsl.language import compile_text
 from gpdsl.program.program import make_program
 from gpdsl.symbolic.closed import expectation
-from gpdsl.symbolic.conditions import choose, less, opposite
+from gpdsl.symbolic.conditions import CONDITIONS, both, choose, equal, less, less_equal, number, opposite, settled
 from gpdsl.symbolic.functions import floor, maximum, minimum
 from gpdsl.symbolic.gaussian import moments_of
 from gpdsl.symbolic.kinks import half_space, jumps, kinks
@@ -117,6 +117,29 @@ def test_a_parameter_that_moves_a_jump_is_refused() -> None:
         with pytest.raises(GpdslError, match="parameter `t` decides where a latent makes a jump"):
             make_program(compile_text(text), {}, {}, {})
         assert make_program(compile_text(text), {}, {}, {}, fixed=["t"]).methods == {"closed", "score"}
+
+
+def test_what_is_known_of_a_condition_is_taken() -> None:
+    """By logic on 0 and 1; comparisons of numbers are decided, and what is not known stays."""
+    known, inner = [sp.Integer(0), sp.Integer(1)], less(F, T)
+    for a in known:
+        assert opposite(a) == int(not a) and both(a, inner) == both(inner, a) == (inner if a else 0)
+        assert choose(a, F, G) == (F if a else G)
+        for b in known:
+            assert both(a, b) == int(a and b) and CONDITIONS["or"](a, b) == int(a or b)
+            said = [bool(CONDITIONS[name](a, b)) for name in ("<", "<=", ">", ">=", "==", "!=")]
+            assert said == [int(a) < b, int(a) <= b, int(a) > b, int(a) >= b, a == b, a != b]
+    assert opposite(opposite(inner)) == inner and choose(inner, X, X) == X
+    assert choose(inner, F**2, X * F).diff(F) == choose(inner, 2 * F, X)
+    assert all(each.diff(F) == 0 for each in (inner, less_equal(F, T), equal(F, T), both(inner, less(G, T))))
+
+
+def test_large_constants_become_numbers_and_what_is_no_more_than_rounding_nothing() -> None:
+    large = sum(sp.exp(sp.Rational(1, k)) for k in range(2, 12))
+    assert settled(large).is_Float and abs(settled(large) - large).evalf(70) < sp.Float(10) ** -55
+    assert settled(sp.sin(large) ** 2 + sp.cos(large) ** 2 - 1) == 0
+    assert settled(sp.exp(2) + 1) == sp.exp(2) + 1
+    assert number(2.0**53 - 1) == 2**53 - 1 and number(2.0**53).is_Float and number(0.5).is_Float
 
 
 def test_a_choice_is_a_piecewise_function_of_sympy() -> None:

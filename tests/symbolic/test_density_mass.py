@@ -11,6 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.errors import GpdslWarning
 from gpdsl.symbolic.checking import compile_checked, grave_warnings
+from gpdsl.symbolic.density_mass import mass_words
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "densities"
 HEAD = "input x : real\noutput y : {kind}\nparam s : positive = 0.7\nlatent f(x) ~ GP(0, RBF(1))\n"
@@ -88,6 +89,15 @@ def test_probability_outside_of_the_output(kind: str, law: str, mass: str) -> No
     found = [each.message_text() for each in grave_warnings(compile_checked(HEAD.format(kind=kind) + f"y ~ {law}\n"))]
     assert len(found) == bool(mass)
     assert all(mass in each for each in found)
+
+
+def test_integrals_are_told_as_what_they_are() -> None:
+    """At several values of the latents: all one, one of them infinite or too large, one without an answer, a range."""
+    told = [mass_words(np.array(each)) for each in ([1.0, 1.0005], [2.0, np.inf], [2.0, 1e7], [np.nan, np.inf])]
+    assert told[0] == "" and told[1] == told[2] == "does not have a finite integral"
+    assert told[3].startswith("falls so slowly")
+    assert mass_words(np.array([0.5, 0.5003])) == "integrates to 0.5, not to one"
+    assert mass_words(np.array([1.0, 0.5, 0.9e6])) == "integrates to 0.5 to 9e+05, not to one"
 
 
 def test_a_fit_says_so_before_and_in_its_summary() -> None:

@@ -225,8 +225,7 @@ def explain_fields(program: Program, data: Data, options: Options) -> str:
 def _calls(program: Program, options: Options, choice: Choice) -> list[str]:
     lines = []
     for use in program.uses():
-        flags = program.translator.field_calls[use.function]
-        names = program.externals[use.function].arguments or tuple(str(k + 1) for k in range(len(flags)))
+        names, flags = program.externals[use.function].arguments, program.translator.field_calls[use.function]
         once = [name for name, each in zip(names, flags, strict=True) if not each]
         changing = [name for name, each in zip(names, moving(program, use), strict=True) if each]
         lines.append(f"  opaque, called between compiled steps: {use.function}, once for each field and all rows")

@@ -7,6 +7,7 @@ all pairs of blocks is the expectation of an estimator.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpdsl.inference.quadruply_stochastic import sums, swept
+from gpdsl.inference.quadruply_stochastic import sums, swept, unsampled
 from gpdsl.inference.quadruply_stochastic.sums import HALVINGS, Held, Seen, best_length, newton_step, see, surveyed
 from gpdsl.inference.quadruply_stochastic.swept import Slopes
 from gpdsl.inference.quadruply_stochastic.weights import Lengths, Weights, block, log_diagonal
+from gpdsl.program.rows import Rows
 
 N, M, SIZE, COLUMNS = 5, 7, 3, 2
 SCALE = M / SIZE
@@ -200,3 +202,28 @@ def test_the_diagonal_of_a_root_is_that_of_dense_columns_and_then_of_curvatures(
             found = log_diagonal(q, jnp.asarray(precision[index]), jnp.asarray(index))
             own = [vectors[1 + i, i] if i < COLUMNS else (precision[i] + curvature[i]) ** -0.5 for i in index]
             np.testing.assert_allclose(found, np.log(own), rtol=1e-12)
+
+
+def test_the_width_of_q_is_beside_that_of_the_best_gaussian(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which has (K^-1 + W)^-1 at the rows; q has its diagonal and what its dense columns add."""
+    root, spread, average = rng.normal(size=(5, 5)), rng.uniform(size=5), rng.normal(size=(5, 3))
+    gram, weight = root @ root.T, rng.uniform(0.5, 2, 5)
+    seen: Any = SimpleNamespace(gram=gram, spread=spread, average=average)
+
+    def curvature(program: Any, learnt: Any, rows: Any, mean: Array, variance: Array) -> Any:
+        np.testing.assert_allclose(mean, average[:, 0])
+        np.testing.assert_allclose(variance, spread + np.sum(average[:, 1:] ** 2, axis=1), rtol=1e-6)
+        return SimpleNamespace(weight=weight)
+
+    for name, stands_in in (("surveyed", lambda *_: seen), ("slopes", curvature), ("jit", lambda function: function)):
+        monkeypatch.setattr(unsampled, name, stands_in)
+    monkeypatch.setattr(unsampled, "gathered", lambda *_: Rows({}, {}, {}, {}))
+    monkeypatch.setattr(unsampled, "inputs_of", lambda *_: jnp.zeros((5, 1)))
+    problem: Any = SimpleNamespace(program=None, choice=SimpleNamespace(weights=None))
+    features: Any = SimpleNamespace(count=7)
+    q = Weights(jnp.zeros((3, 7)), jnp.ones(7))
+    best = np.diag(np.linalg.inv(np.linalg.inv(gram) + np.diag(weight)))
+    ratios = np.sqrt((spread + np.sum(average[:, 1:] ** 2, axis=1)) / best)
+    assert unsampled.width(problem, features, q, {}, np.arange(5)) == pytest.approx(np.median(ratios), rel=1e-6)

@@ -390,6 +390,18 @@ def test_searches_that_their_steps_have_ended_are_doubted_while_they_rise(
     assert (worth in judged(fit, [worth, *found])) == (not doubted)
 
 
+@pytest.mark.parametrize(("rise", "doubted"), [(3.3, True), (2.7, False)])
+def test_noise_of_bounds_is_told_from_their_rise(rise: float, doubted: bool) -> None:
+    """Three standard deviations of the difference of two means of 1,000 bounds each."""
+    halves = 30.0 * np.random.default_rng(0).standard_normal((2, 1000))
+    halves += np.array([[0.0], [rise * 30.0 * np.sqrt(2 / 1000)]]) - halves.mean(axis=1, keepdims=True)
+    history = np.stack([np.concatenate([np.full(1999, -900.0), [0.0], *halves])] * 3, axis=1)
+    fit: Any = SimpleNamespace(
+        message="all steps done", options=SimpleNamespace(steps=4000), interrupted=False, history=history, rows=1000
+    )
+    assert bool(list(cut_short(fit))) == doubted
+
+
 def test_inputs_that_the_model_does_not_read_come_first() -> None:
     """Counts without their exposure were told to take a shorter length-scale, whose input is another one."""
     text = "input x : real\ninput e : positive\noutput y : count\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Poisson({}exp(f))"

@@ -17,6 +17,7 @@ from gpdsl.results.criticism.importance import divergence
 from gpdsl.results.criticism.left_out import Elpd
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.fitting import prepare
+from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(4)
 X, Z = np.sort(RNG.uniform(0, 5, 30)), RNG.uniform(0, 5, 30)
@@ -61,6 +62,22 @@ def test_posteriors_in_numpy_are_those_of_programs(name: str) -> None:
     for own, theirs in inverses:
         for each, other in zip(own, theirs, strict=True):
             np.testing.assert_allclose(each, other, rtol=1e-8, atol=1e-10)
+
+
+def test_what_rows_read_of_latents_of_one_kernel_has_their_marginals() -> None:
+    """Each column with a mean and a root of its own."""
+    text = "index k in 1..2\ninput x : real\noutput y : count\nlatent f[k](x) ~ GP(0, 2 * RBF(1))\n"
+    fit = unlearnt(text + "y ~ Poisson(exp(f[1] - 2 * f[2]))", {"x": X[::3], "y": np.arange(10)}, posterior="full")
+    ended = fit.inspected.ended
+    assert ended is not None
+    with precision("float64"):
+        loaded, mean, spread = Seen(fit, fit.standardised.removed(ended.data)).at_readings
+        expected = fit.at_rows.marginals(fit.program, make_rows(fit.program, ended.data), 10)
+    assert [set(each) for each in loaded] == [{0}, {1}]
+    np.testing.assert_allclose(mean, expected.mean[0], rtol=1e-7)
+    np.testing.assert_allclose(expected.variance[0], spread**2, rtol=1e-4)
+    for column, each in enumerate(loaded):
+        np.testing.assert_allclose(np.sum(each[column] ** 2, axis=1), spread[:, column] ** 2)
 
 
 def test_what_is_no_value_of_a_latent_is_left_to_programs() -> None:
