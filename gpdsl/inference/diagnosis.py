@@ -31,6 +31,14 @@ LARGEST = 2500
 NEARLY_ONE = 0.9999
 """Correlation between the two most distant points beyond which a kernel sees all points as one."""
 
+LIFTED = 1e-4
+"""Jitter with which any covariance matrix has a Cholesky factor that is one of a kernel."""
+
+NO_NOISE = (
+    "the noise is next to nothing beside the latents, which {} does not resolve.\n"
+    "  help: start from more of it (init={{...}}), or give it a lower bound or a prior, or fix it"
+)
+
 
 @dataclass(frozen=True)
 class Trouble:
@@ -60,8 +68,10 @@ def diagnose(
     rows: Rows,
     dtype: str,
     jitter: float,
+    exact: bool = False,
 ) -> Trouble:
-    """The reason at these (unconstrained) parameters."""
+    """The reason at these (unconstrained) parameters. With `exact` inference noise lifts the matrices, not jitter."""
+    jitter = LIFTED if exact else jitter
     parameters = program.parameters.constrain(dict(learnt))
     for name, value in parameters.items():
         if not np.all(np.isfinite(np.asarray(value))):
@@ -70,7 +80,8 @@ def diagnose(
         found = None if group.per_row else _kernel_trouble(program, group, parameters, functionals, dtype, jitter)
         if found is not None:
             return Trouble(found, matrix=True)
-    return Trouble(_likelihood_trouble(program, parameters, rows) or _unexplained(program, dtype))
+    other = NO_NOISE.format(dtype) if exact else _unexplained(program, dtype)
+    return Trouble(_likelihood_trouble(program, parameters, rows) or other)
 
 
 def _kernel_trouble(

@@ -254,7 +254,7 @@ def infer(task: Task) -> Found:
             raise GpdslError(
                 "the bound is not a finite number from the first step on: check `init` and the scale of the data"
             )
-        trouble = diagnose(program, parameters, inducing, first.rows, options.dtype, jitter)
+        trouble = diagnose(program, parameters, inducing, first.rows, options.dtype, jitter, bool(choice.exact))
         if not trouble.matrix:
             break
     raise GpdslError(f"the bound is not a finite number: {trouble.text}")

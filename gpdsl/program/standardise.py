@@ -51,6 +51,9 @@ def standardise(declarations: m.Declarations, data: Data, asked: Asked, start: U
     asked, before = _meant(asked, quantities), start.standardised
     kept = {n: (before.means[n], before.sds[n]) for n in quantities if n in before.sds}
     means, sds = {}, {}
+    if unlike := [(name, why) for name in kept if (why := refusal(declarations, name))]:
+        name, why = unlike[0]
+        raise GpdslError(f"standardise: `{name}` was standardised in {start.said}, and here it {why}: fit without it")
     for name, given in _named(declarations, asked, kept).items():
         numbers = kept.get(name, given)
         shape = (data.inputs if name in data.inputs else data.outputs)[name].shape[1:]

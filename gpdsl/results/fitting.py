@@ -231,6 +231,11 @@ def fit_model(
     _warn(model.declarations)
     honour_interrupts()  # there is nothing to keep yet
     standard = bound.standardised
+    unasked = standardised is None and not model.declarations.infer.standardise
+    if unasked and standard.sds and known is not None and known.program.declarations != model.declarations:
+        said = ", ".join(f"`{name}`" for name in standard.sds)
+        said += " are in standard deviations, as in that fit, and so are starting values, priors and constants here"
+        warnings.warn(f"start: {said}: say standardise = True if that is meant", GpdslWarning, stacklevel=3)
     log_jacobian = float(np.sum(standard.log_jacobian(bound.observed))) if standard.sds else 0.0
     account = program.account or Accounting()
     asked = _Asked(model, program, bound, options, dict(columns), account, begun, log_jacobian)

@@ -23,14 +23,14 @@ START = "input x : real\noutput y : real\n"
 X = np.random.default_rng(3).normal(size=30)
 
 
-def said(text: str, x: np.ndarray = X, jitter: float = 1e-8, **options: Any) -> str:
+def said(text: str, x: np.ndarray = X, jitter: float = 1e-8, exact: bool = False, **options: Any) -> str:
     """What is said about a model at its starting values."""
     model = gpdsl.compile(text)
     program, data, chosen = prepare(model, {"x": x, "y": np.ones(len(x))}, {}, {"inducing": 0, **options})
     with precision(chosen.dtype):
         inducing = plan(program, data, chosen).inducing
         learnt = program.parameters.unconstrained()
-        return diagnose(program, learnt, inducing, make_rows(program, data), chosen.dtype, jitter).text
+        return diagnose(program, learnt, inducing, make_rows(program, data), chosen.dtype, jitter, exact).text
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,14 @@ def test_kernels(body: str, change: dict[str, Any], expected: str) -> None:
     found = said(f"{START}param s : positive = 1\nparam ell : positive = 1\n{body}\ny ~ Normal(f, s)\n", **change)
     assert expected in found
     assert re.search(r"latent `f`, kernel .*, size \d+, ", found)
+
+
+def test_exact_inference_is_told_its_noise_and_not_that_a_kernel_is_smooth() -> None:
+    text = f"{START}latent f(x) ~ GP(0, RBF(1))\n"
+    assert said(text + "y ~ Normal(f, 1e-9)\n", jitter=0.0, exact=True).startswith("the noise is next to nothing")
+    assert "log density of `y`" in said(text + "y ~ Normal(f + log(x), 1)\n", jitter=0.0, exact=True)
+    bad = f"{START}kernel k(r) = exp(-r^4)\nlatent f(x) ~ GP(0, k())\ny ~ Normal(f, 1e-9)\n"
+    assert "it has negative eigenvalues" in said(bad, jitter=0.0, exact=True)
 
 
 def test_differences_of_nearby_values_are_too_small_for_single_precision() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ param s : positive
 latent f(x) ~ GP(0, v * RBF(ell))
 y ~ Normal(f, s)
 """
+LOGS = EXACT.replace("y : real", "y : positive").replace("\ny ~", "\nlog(y) ~")
 RANDOM = np.random.default_rng(5)
 X = 1000.0 + 50.0 * RANDOM.uniform(size=30)
 Y = 500.0 + 80.0 * np.sin(X / 9.0) + 5.0 * RANDOM.normal(size=30)
@@ -318,6 +320,14 @@ def test_a_fit_that_starts_at_another_keeps_its_units(fit: gpdsl.Fit, file: Path
             model.fit(half, start=fit, standardise=asked)
     with pytest.raises(gpdsl.GpdslError, match="`x` was not standardised in the fit to start at"):
         model.fit(half, start=model.fit(half, steps=1), standardise=True)
+    for text, words in ((EXACT.replace("f, s", "f + x, s"), "read by a formula"), (LOGS, "of type positive")):
+        with pytest.raises(gpdsl.GpdslError, match=f"was standardised in the fit to start at, and here it is {words}"):
+            gpdsl.compile(text).fit(half, start=fit)
+    with (
+        warnings.catch_warnings(action="error"),
+        pytest.raises(gpdsl.GpdslWarning, match="`x`, `y` are in standard deviations, as in that fit, and so are"),
+    ):
+        gpdsl.compile(EXACT.replace("RBF", "Matern52")).fit(half, start=fit)
     assert model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12).elbo == fit.elbo
     assert model.fit(DATA, checkpoint=file, resume=True, tolerance=1e-12, standardise=True).elbo == fit.elbo
     with pytest.raises(gpdsl.GpdslError, match="`x` was standardised in the fit that `resume` goes on from: leave"):

@@ -243,10 +243,20 @@ def naming(what: str) -> Iterator[None]:
 
 
 def refitted(fit: Fit, some: Data, options: Options, callback: Callback) -> Fit:
-    """The model fitted to some of the values, from where the fit of all of them has ended."""
+    """The model fitted to some of the values, from where the fit of all of them has ended.
+
+    From the beginning where it has ended at next to no noise: some values may have no finite evidence there.
+    """
     from gpdsl.results.fitting import fit_model
 
-    found = fit_model(fit.model, some, fit.columns, callback, False, options, start=fit)
+    fitted = partial(fit_model, fit.model, some, fit.columns, callback, False, options)
+    try:
+        found = fitted(start=fit)
+    except GpdslError:
+        if not fit.choice.exact or set(fit.program.parameters.initial) <= set(options.fixed):
+            raise
+        units = fit.standardised
+        found = fitted(standardised={name: (units.means[name], sd) for name, sd in units.sds.items()})
     if found.interrupted:
         raise KeyboardInterrupt
     return found

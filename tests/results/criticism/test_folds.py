@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,10 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.data import bind
+from gpdsl.data.bound import Standardised
+from gpdsl.inference.plan.options import Options
+from gpdsl.results.criticism.reference import refitted
 from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(3)
@@ -101,6 +106,29 @@ def test_the_future_is_predicted_from_the_past() -> None:
     assert sorted(set(day[skipping.folds > 0])) == [8, 11]
     with pytest.raises(gpdsl.GpdslError, match="predicts 24 rows .*, b 6 .*, of which 6 are the same"):
         gpdsl.compare({"a": fit, "b": found}, data)
+
+
+def test_where_the_whole_fit_ended_at_no_noise_folds_begin_anew_in_its_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def fit_model(*_: Any, **how: Any) -> Any:
+        asked.append(how)
+        if "start" in how:
+            raise gpdsl.GpdslError("the noise is next to nothing")
+        return SimpleNamespace(interrupted=False)
+
+    monkeypatch.setattr("gpdsl.results.fitting.fit_model", fit_model)
+    whole: Any = SimpleNamespace(
+        model=LEARNT,
+        columns={},
+        choice=SimpleNamespace(exact=True),
+        program=SimpleNamespace(parameters=SimpleNamespace(initial={"ell": 1.0})),
+        standardised=Standardised({"x": np.array(3.0)}, {"x": np.array(2.0)}),
+    )
+    refitted(whole, bind(LEARNT.declarations, DATA), Options(), None)
+    assert [{*how} for how in asked] == [{"start"}, {"standardised"}] and asked[1]["standardised"] == {"x": (3.0, 2.0)}
+    with pytest.raises(gpdsl.GpdslError, match="next to nothing"):
+        refitted(whole, bind(LEARNT.declarations, DATA), Options(fixed=("ell",)), None)
 
 
 def test_levels_that_a_fit_has_not_seen_follow_their_prior_or_are_refused() -> None:
