@@ -14,6 +14,7 @@ from gpdsl.data.errors import NotFinite, shown
 from gpdsl.data.file_mistakes import NotATime, ZonesDiffer
 from gpdsl.data.table import format_of, moment_by_digits, moment_in, zone_name, zone_of
 from gpdsl.data.values import Wrong, place_of
+from gpdsl.errors import GpdslError
 from gpdsl.language.model import Input
 from gpdsl.language.vocabulary import TIME_UNITS
 
@@ -35,8 +36,12 @@ class Calendar:
         return (moments - np.datetime64(self.origin)) / (TIME_UNITS[unit] * SECOND)
 
     def moments(self, numbers: np.ndarray, unit: str) -> np.ndarray:
-        """The moments that numbers stand for, to the microsecond."""
-        return np.datetime64(self.origin) + np.rint(np.asarray(numbers) * TIME_UNITS[unit] * 1e6).astype("m8[us]")
+        """The moments that numbers stand for, to the microsecond. Raises GpdslError where these are in no calendar."""
+        origin, seconds = np.datetime64(self.origin), np.asarray(numbers) * TIME_UNITS[unit]
+        first, last = ((np.datetime64(f"{year:04}-01-01") - origin) / SECOND for year in (MINYEAR + 1, MAXYEAR))
+        if not np.all((first <= seconds) & (seconds <= last)):
+            raise GpdslError(f"a time, in {unit}s since {self.origin}, is before the year 2 or after 9998")
+        return origin + np.rint(seconds * 1e6).astype("m8[us]")
 
     def dates(self, name: str, moments: np.ndarray) -> np.ndarray:
         """Moments as data hold them: of NumPy where they have no zone, else Python's in the zone of the input."""

@@ -72,6 +72,7 @@ DISTRIBUTIONS = _by_words(
         "ordered_logistic orderedlogistic cumulative": (
             "write `Ordinal(logit = f, cutpoints = cut)`, with `param cut : ordered[3]` for an output of `ordinal[c]`"
         ),
+        "ordered_probit orderedprobit": "write `Ordinal(probit = f, cutpoints = cut)`, with `param cut : ordered[3]`",
         "lkjcholesky lkj_corr_cholesky lkjcorr lkj_corr": "write `LKJ(eta)`",
         "multi_normal mvnormal mvn": "write `MultivariateNormal(mean, covariance = S)`",
         "gp": "declare `latent f(x) ~ GP(mean, kernel)`, and observe it: `y ~ Normal(f, sigma)`",
@@ -81,7 +82,7 @@ DISTRIBUTIONS = _by_words(
         "rayleigh": "write `Weibull(2, sqrt(2) * scale)`",
         "truncatednormal truncated_normal truncnorm": "write `Truncated(Normal(mean, sd), lower = 0)`",
         "censorednormal tobit": "write `Censored(Normal(mean, sd), lower = 0)`",
-        "zeroinflatedpoisson zero_inflated_poisson zip": "a share `p` of zeros more: write "
+        "zeroinflated zero_inflated zeroinflatedpoisson zero_inflated_poisson zip": "a share `p` of zeros more: write "
         "`Mixture(p, Poisson(1e-9), Poisson(mean))`",
         "zeroinflatednegativebinomial zero_inflated_negbinomial zinb": "a share `p` of zeros more: write "
         "`Mixture(p, Poisson(1e-9), NegativeBinomial(mean, dispersion))`",

@@ -15,6 +15,7 @@ from gpdsl.data import Calendar, DataError, bind, read_table
 from gpdsl.data.looks import look
 from gpdsl.data.table import moment_in
 from gpdsl.data.times import texts_of
+from gpdsl.errors import GpdslError
 from tests.data import models
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -39,6 +40,12 @@ WITHOUT_ZONE: dict[str, object] = {
     "polars dates": pl.Series(DATES),
     "arrow": pl.Series(DATES).to_arrow(),
 }
+
+
+@pytest.mark.parametrize("number", [1e300, -1e7, float("nan")])
+def test_numbers_of_no_moment_are_said_to_be_none(number: float) -> None:
+    with pytest.raises(GpdslError, match="in weeks since 2024-03-30, is before the year 2 or after 9998"):
+        Calendar("2024-03-30", {}).moments(np.array([0.0, number]), "week")
 
 
 @pytest.mark.parametrize("kind", WITHOUT_ZONE)
