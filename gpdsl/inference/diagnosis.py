@@ -244,12 +244,18 @@ class Curvature:
         return values, vectors
 
     @property
+    def axes(self) -> Float[np.ndarray, "d known"]:
+        """Steps of a standard deviation along the directions that are determined: a root of their covariance."""
+        values, vectors = self.directions()
+        known = values >= 1.0
+        return np.asarray(vectors[:, known] * self.widest[:, None] / np.sqrt(values[known]))
+
+    @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
         """Of the normal approximation; infinite where a flat direction moves an element."""
         values, vectors = self.directions()
         known = values >= 1.0
-        axes = vectors[:, known] * self.widest[:, None]
-        found = (axes / values[known]) @ axes.T
+        found = self.axes @ self.axes.T
         moved = np.any(np.abs(vectors[:, ~known]) > MOVED, axis=1)
         found[moved, :] = found[:, moved] = np.nan
         found[moved, moved] = np.inf

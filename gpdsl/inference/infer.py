@@ -28,6 +28,7 @@ from gpdsl.inference.exact.predictive import Exact
 from gpdsl.inference.expectation_propagation.engine import fit_ep
 from gpdsl.inference.fields.plan import OverFields, explain_fields, infer_fields
 from gpdsl.inference.inducing.start import start_inducing
+from gpdsl.inference.integrated import explain_auto
 from gpdsl.inference.layered.planning import plan_layered
 from gpdsl.inference.layered.predictive import Layered
 from gpdsl.inference.layered.settled import from_the_last_layer
@@ -288,6 +289,8 @@ def explained(program: Program, data: Data, options: Options) -> str:
     text = told(trained(program, decided.choice), options, decided, data.rows)
     if options.engine == "mcmc":
         return text + explain_chains(program, options, data.rows)
+    if options.hyperparameters == "auto":
+        text += explain_auto(program, None if options.plugs_in else decided.engine.profiled)
     return text + explain_gaussian(program) if options.parameters == "gaussian" else text
 
 

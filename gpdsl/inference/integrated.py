@@ -146,6 +146,26 @@ def widest_of(program: Program, learnt: Learnt, real: float) -> Float[np.ndarray
     return flat({n: np.full(np.shape(v), real if n in own else WIDEST) for n, v in learnt.items()})
 
 
+WORTH, AFFORDABLE = 1.05, 10.0
+"""Of `hyperparameters = auto`: times as wide as a latent has to become, and seconds that it may take, about."""
+
+
+def evaluations_of(dimensions: int) -> int:
+    """Of the evidence, that an exploration is expected to take."""
+    return 22 * dimensions + 2 * proposals.points_of(dimensions)
+
+
+def explain_auto(program: Program, profiled: Profiled | None) -> str:
+    """What the plan says of `hyperparameters = auto`."""
+    said = "at their most probable values, as nothing here has their evidence alone"
+    if profiled is not None and program.parameters.initial:
+        said = (
+            f"averaged over where that makes standard deviations of a latent {WORTH:g} times as large or more, by the "
+            f"curvature of the evidence, and takes {AFFORDABLE:g} s or less"
+        )
+    return f"\n\nlearnt parameters\n  {said}"
+
+
 class Explored:
     """log p(theta | y) on the real line, up to a constant, as a function of a vector."""
 
@@ -185,7 +205,7 @@ class Explored:
     @property
     def most(self) -> int:
         """Evaluations that are to be expected."""
-        return 22 * len(self.start) + 2 * proposals.points_of(len(self.start))
+        return evaluations_of(len(self.start))
 
     def count(self, evaluations: int) -> None:
         """Report what was done, before so many more."""
@@ -235,12 +255,18 @@ def _with_slopes(function: Callable[[Array], Array]) -> Callable[[Array], Array]
     return jax.vmap(one)
 
 
-def integrated(program: Program, result: Result, options: Options, rows: int, monitor: Monitor) -> Result:
-    """The result with the settings to average over, where something is learnt; Ctrl-C leaves it as it is."""
+def integrated(
+    program: Program, result: Result, options: Options, rows: int, monitor: Monitor, why: str = ""
+) -> Result:
+    """The result with the settings to average over, where something is learnt; Ctrl-C leaves it as it is.
+
+    `why` they are averaged over, if nobody has asked for it, is said with how they were found.
+    """
 
     def find(profile: Profile, learnt: Learnt) -> Result:
         ends = [flat(each) for each in result.ends]
         found = integrate(program, profile, learnt, options.seed, monitor.explored, ends)
+        found = replace(found, about=f"as {why} so: {found.about}") if why else found
         return replace(result, integrated=found, notes=(*result.notes, *found.doubts))
 
     return explored(result, options, rows, find, NONE_KEPT)

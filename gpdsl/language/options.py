@@ -242,9 +242,10 @@ _TABLE = (
     ),
     Option(
         "hyperparameters",
-        Words(("point", "integrated")),
+        Words(("point", "integrated", "auto")),
         "point",
-        "what is learnt beside q: `point`, its most probable values, or `integrated` over, with weights",
+        "what is learnt beside q: `point`, its most probable values, `integrated` over, with weights, or `auto`, the "
+        "second where it matters and costs little",
         ("vi",),
     ),
     Option(

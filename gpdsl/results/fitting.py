@@ -46,6 +46,7 @@ from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import predicting
 from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
 from gpdsl.results.criticism.finding import Ended, Inspected
+from gpdsl.results.criticism.plugged import worth_averaging
 from gpdsl.results.fit import Fit
 from gpdsl.results.settings import Settings
 from gpdsl.results.summary import STOPPED, doubts, too_few, verify_progress
@@ -202,6 +203,13 @@ class _Asked:
             settings=settings,
         )
 
+    def worth_averaging(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> str:
+        """For what learnt parameters should be averaged over; nothing where that is not worth it."""
+        if self.options.plugs_in or result.profile is None or not result.parameters:
+            return ""
+        ended = Ended(self.bound, result.profile, result.elbo, result.parameters)
+        return worth_averaging(self.fit(result, choice, jitter, monitor), ended)
+
 
 def fit_model(
     model: Model,
@@ -293,8 +301,11 @@ def _search(
         searched = result.elbo
         if options.parameters == "gaussian":
             result = gaussian(program, result, asked.options, bound.rows, monitor)
-        if options.hyperparameters == "integrated":
-            result = integrated(program, result, asked.options, bound.rows, monitor)
+        averages, why = options.hyperparameters == "integrated", ""
+        if options.hyperparameters == "auto":
+            why = asked.worth_averaging(result, choice, jitter, monitor)
+        if averages or why:
+            result = integrated(program, result, asked.options, bound.rows, monitor, why)
         if result.target is not None:
             result = drawn(result, asked.options, bound.rows, monitor)
     fit = asked.fit(result, choice, jitter, monitor)

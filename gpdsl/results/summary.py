@@ -14,7 +14,7 @@ from gpdsl.inference.inducing.loss import Loss
 from gpdsl.language.checker.left import suspect
 from gpdsl.language.warnings.cautions import unbounded_priors
 from gpdsl.program.program import Program
-from gpdsl.results.criticism.finding import SKIPPED
+from gpdsl.results.criticism.finding import PLUGGED, SKIPPED
 from gpdsl.results.fit import Fit
 from gpdsl.shown import rounded
 from gpdsl.symbolic.density_mass import doubtful
@@ -29,6 +29,9 @@ NO_MEAN = 1e-12
 TELLING = 10.0
 """Times the nats that inducing points lose, about, up to which a certain bound of them tells anything."""
 SHOWN = 8
+
+TOLD = 1.1
+"""Times as wide as averages over parameters make a latent, from which that is said."""
 
 SAID = ("note", "inducing points")
 """Findings that the summary tells elsewhere."""
@@ -77,7 +80,7 @@ def summarise(fit: Fit) -> str:
     for number, line in enumerate(fit.usage.lines(fit.seconds)):
         lines.append(f"  {'' if number else 'simulator':<10}  {line}")
     lines += [f"  note        {each}" for each in fit.notes]
-    lines += _diagnosis(fit)
+    lines += _plugged_in(fit) + _diagnosis(fit)
     if fit.parameters:
         lines.append("  parameters" + (", of standardised data" if fit.standardised.sds else "") + _errors(fit))
         width, errors = max(len(n) for n in fit.parameters), fit.standard_errors
@@ -102,6 +105,12 @@ def _diagnosis(fit: Fit) -> list[str]:
     left += "".join(f"; could not be looked at: {each}" for each in found.failed)
     verdict = f"{doubtful} doubtful" if doubtful else "none says that the fit is to be doubted"
     return [*lines, f"  diagnosis   {plural(looked, 'check')}, {verdict}{left}"]
+
+
+def _plugged_in(fit: Fit) -> list[str]:
+    """What averaging over the parameters would change, where it would be seen; a doubt has a line of its own."""
+    found = (each for each in fit.inspection.findings if each.name == PLUGGED and not each.doubtful)
+    return [f"  plugged in  {each.said}: hyperparameters = integrated" for each in found if each.number >= TOLD]
 
 
 def own_doubts(fit: Fit) -> list[str]:

@@ -235,6 +235,13 @@ def test_rows_leave_a_linear_field_exactly(learnt: gpdsl.Fit) -> None:
     assert "it is the posterior" in said.said
 
 
+@pytest.mark.slow
+def test_they_are_exact_in_single_precision_too(learnt: gpdsl.Fit) -> None:
+    single = learnt.model.fit(LEARNT_DATA, dtype="float32").loo(LEARNT_DATA)
+    np.testing.assert_allclose(single.pointwise, learnt.loo(LEARNT_DATA).pointwise, atol=0.01)
+    assert single.method == "exact leave-one-out" and single.elpd_error == 0
+
+
 def test_what_reads_a_field_linearly_has_its_exact_law(learnt: gpdsl.Fit) -> None:
     """By samples whose covariance is 1: moments to the last digit, and all else nearly."""
     s, ell, path = float(learnt.parameters["s"]), float(learnt.parameters["ell"]), rays(4, seed=8)

@@ -277,16 +277,18 @@ White noise that is a part of the values' own is taken into it: all are in units
 def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
     """Of latents that are read in one way each, and data that are on no grid."""
     found = {(c, c): matrix for group in groups for c, matrix in group.prior.items()}
-    inverses = []
+    means, inverses = {column: np.zeros(len(matrix)) for (column, _), matrix in found.items()}, []
     for part, known in zip(held.parts, held.values, strict=True):
         for signal, cross, z, rows in _sets(part, known, groups):
             factor = cho_factor(np.eye(len(z)) + signal, lower=True)
             lost = {column: solve_triangular(factor[0], each, lower=True) for column, each in cross.items()}
             for a, b in itertools.product(lost, repeat=2):
                 found[a, b] = found.get((a, b), 0.0) - lost[a].T @ lost[b]
-            diagonal = np.diagonal(cho_solve(factor, np.eye(len(z))))
-            inverses.append(Inverse(diagonal, cho_solve(factor, z), spread_of(np.tril(factor[0])), rows))
-    return Told(found, inverses)
+            diagonal, alpha = np.diagonal(cho_solve(factor, np.eye(len(z)))), cho_solve(factor, z)
+            for column, each in cross.items():
+                means[column] += each.T @ alpha
+            inverses.append(Inverse(diagonal, alpha, spread_of(np.tril(factor[0])), rows))
+    return Told(found, means, inverses)
 
 
 def _sets(part: Part, known: Whitened, groups: Sequence[Covariances]) -> Iterator[Set]:

@@ -70,7 +70,7 @@ ALLOWED = {
     "optimizer": ("auto", "natural", "adam"),
     "schedule": ("joint",),
     "gradients": ("auto",),
-    "hyperparameters": ("point",),
+    "hyperparameters": ("point", "auto"),
     "parameters": ("point",),
     "inducing_start": ("auto", "kmeans"),
 }

@@ -132,6 +132,11 @@ class Options:
         return self.engine == "mcmc" or self.posterior == "corrected"
 
     @property
+    def plugs_in(self) -> bool:
+        """Whether `hyperparameters = auto` has nothing to decide: other options say what becomes of parameters."""
+        return self.parameters != "point" or self.drawn or self.beta != 1
+
+    @property
     def explores(self) -> bool:
         """Whether a fit explores the evidence as a function of the learnt parameters."""
         return self.hyperparameters == "integrated" or self.parameters == "gaussian"

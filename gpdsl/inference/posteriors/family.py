@@ -332,9 +332,11 @@ Matrix = Float[np.ndarray, "n m"]
 
 
 class Told(NamedTuple):
-    """Covariances at some rows of two latents, by their columns, but for those that are 0; and `Posterior.inverses`."""
+    """Covariances at some rows of two latents, by their columns, but for those that are 0; means of each, less those
+    of its prior; and `Posterior.inverses`."""
 
     covariances: dict[tuple[int, int], Matrix]
+    means: dict[int, Float[np.ndarray, " rows"]]
     inverses: Sequence[Inverse] = ()
 
 
@@ -373,11 +375,13 @@ def features(
 
 def told_by_values(groups: Sequence[Covariances], q: Sequence[Whitened], coupled: bool, jitter: float) -> Told:
     """By one Gaussian of whitened values, S = R R': K - phi phi' + phi S phi', SAVIGP eqs. 37 to 39 with all of K."""
-    loaded, found = dict[int, Matrix](), dict[tuple[int, int], Matrix]()
+    loaded, found, means = dict[int, Matrix](), dict[tuple[int, int], Matrix](), dict[int, np.ndarray]()
     for group, each in zip(groups, q, strict=True):
         phis = [features(known, cross, jitter) for known, cross in zip(group.known, group.cross, strict=True)]
         for column, which, scale in group.latents():
-            loaded[column] = np.sqrt(scale) * phis[which] @ np.asarray(each.root[0, column - group.start], float)
+            mean, root = (np.asarray(own[0, column - group.start], float) for own in (each.mean, each.root))
+            means[column] = np.sqrt(scale) * phis[which] @ mean
+            loaded[column] = np.sqrt(scale) * phis[which] @ root
             found[column, column] = scale * (group.own[which] - phis[which] @ phis[which].T)
     pairs = ((a, b) for a in loaded for b in loaded if coupled or a == b)
-    return Told({(a, b): found.get((a, b), 0.0) + loaded[a] @ loaded[b].T for a, b in pairs})
+    return Told({(a, b): found.get((a, b), 0.0) + loaded[a] @ loaded[b].T for a, b in pairs}, means)

@@ -46,6 +46,9 @@ MOST_AMONG = 400
 FIELDS, AT_ONCE = 512, 1 << 16
 """Draws of all fields, and as many without a row, that densities are averaged over; numbers that go together."""
 
+ROUNDED = 1 << 14
+"""Times that sums over fields multiply the rounding of a number."""
+
 AVERAGED = 1 << 18
 """Fields times rows times values over which derivatives are averaged."""
 
@@ -139,7 +142,8 @@ def fields_left_out(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
     few, many = even_normals(1 << most.bit_length() - 2, width), even_normals(FIELDS, width)
     normals = as_arrays((np.concatenate([few, -few]), many), beliefs.marginals.mean.dtype)
     alone, log_weights = as_numpy(beliefs.compile("fields left out", _of_fields)(*normals), float)
-    equal = np.ptp(alone, axis=1) < EQUAL
+    rounded = ROUNDED * np.finfo(beliefs.marginals.mean.dtype).eps * np.abs(alone).max(axis=1)
+    equal = np.ptp(alone, axis=1) < np.maximum(EQUAL, rounded)
     shapes = [-np.inf if same else smoothed(each)[1] for same, each in zip(equal, log_weights, strict=True)]
     found = np.logaddexp.reduce(log_weights, axis=1) - np.log(log_weights.shape[1])
     return np.stack([np.where(equal, alone[:, 0], found), shapes])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Data
-from gpdsl.errors import needed, plural, preformatted
+from gpdsl.errors import GpdslError, needed, plural, preformatted
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.driver import OUT_OF_STEPS
 from gpdsl.inference.inducing.loss import Loss
@@ -25,14 +25,18 @@ if TYPE_CHECKING:
 
 
 SKIPPED, POINTS, UNFINISHED = "not looked at", "inducing points", "unfinished"
-EVIDENCE, EXCHANGED = "evidence for latents", "symmetry of parameters"
+EVIDENCE, EXCHANGED, PLUGGED = "evidence for latents", "symmetry of parameters", "parameters plugged in"
 """Names of findings."""
 
-OF_PARAMETERS = {"parameters", "end of the search", EXCHANGED}
+OF_PARAMETERS = {"parameters", "end of the search", EXCHANGED, PLUGGED}
 """Names of what the evidence as a function of parameters tells."""
 
 STANDING = {"note", "symmetry", UNFINISHED}
 """Names of doubts that too few inducing points do not explain."""
+
+
+TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""What a look may end in, at models that nobody has thought of."""
 
 
 class Kind(StrEnum):

@@ -11,7 +11,7 @@ import scipy
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
 from gpdsl.inference.blocks import machine_for
-from gpdsl.inference.diagnosis import Curvature, Unknown, curvature, natural_errors
+from gpdsl.inference.diagnosis import Unknown, natural_errors
 from gpdsl.inference.inducing.loss import Loss, loss_through_layers
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.problem import as_arrays
@@ -23,6 +23,7 @@ from gpdsl.results.criticism.finding import (
     POINTS,
     PROGRAMS,
     SPEED,
+    TROUBLE,
     UNFINISHED,
     Diagnosis,
     Ended,
@@ -60,6 +61,7 @@ from gpdsl.results.criticism.places import (
     uneven,
     values_seen,
 )
+from gpdsl.results.criticism.plugged import curvature_of, plugged
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, reach, rows_and_levels, symmetry
 from gpdsl.results.criticism.through_layers import multiplications, rows_left_out
@@ -285,9 +287,6 @@ LOOKS: dict[str, Look] = {
 #
 # What costs more is made when it is asked for, by `fit.diagnose(data)` or `diagnose = full`, and named until then.
 
-TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
-"""What a look may end in, at models that nobody has thought of."""
-
 
 def inspect(fit: Fit, ended: Ended) -> Inspection:
     """All that is affordable."""
@@ -297,9 +296,10 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
     quiet = np.errstate(all="ignore")  # of evidences that are not finite
     with precision(fit.options.dtype), on_device(fit.options.device), machine_for(fit.rows), quiet:
         try:
-            found = _curvature(fit, ended)
+            found = curvature_of(fit, ended)
             errors = natural_errors(fit.program.parameters, found, as_arrays(dict(ended.learnt), fit.options.dtype))
             findings += of_curvature(found, {name for _, names in edges for name in names}, _gone(fit))
+            findings += _unless_it_fails(plugged, fit, ended, found)
         except Unknown as reason:
             lacking = str(reason)
         findings += _other_places(fit, ended)
@@ -348,27 +348,13 @@ def _other_places(fit: Fit, ended: Ended) -> list[Finding]:
     """Learnt parameters that no density tells apart; averages over parameters and chains tell of theirs."""
     if ended.profile is None or fit.settings is not None or not allows_errors(fit, EVALUATIONS):
         return []
+    learnt = as_arrays(dict(ended.learnt), fit.options.dtype)
+    return _unless_it_fails(other_places, fit, ended.evidence, learnt)
+
+
+def _unless_it_fails(find: Callable[..., Iterator[Finding]], *given: Any) -> list[Finding]:
+    """What is found, or nothing."""
     try:
-        return list(other_places(fit, ended.evidence, as_arrays(dict(ended.learnt), fit.options.dtype)))
+        return list(find(*given))
     except TROUBLE:
         return []
-
-
-def _curvature(fit: Fit, ended: Ended) -> Curvature:
-    """Raises Unknown."""
-    if not ended.learnt:
-        raise Unknown("nothing was learnt")
-    if fit.options.beta != 1:
-        raise Unknown(f"with beta = {fit.options.beta:g} the bound is not one of the evidence")
-    if fit.settings is not None:
-        raise Unknown("parameters are averaged over, with standard deviations")
-    if fit.interrupted:
-        raise Unknown("the search was interrupted")
-    if ended.profile is None:
-        how = f"{fit.choice.optimizer} moves q and parameters together"
-        raise Unknown(f"{how}, so that the bound at the best q of other parameters is not known")
-    evaluations = 1 + sum(np.size(each) for each in ended.learnt.values())
-    if not allows_errors(fit, evaluations):
-        raise Unknown(f"they take {evaluations} evaluations of the evidence; ask for diagnose = full")
-    learnt, bound = as_arrays(dict(ended.learnt), fit.options.dtype), None if fit.program.sampled else ended.bound
-    return curvature(fit.program, ended.evidence, learnt, bound, fit.rows)

@@ -21,10 +21,10 @@ from gpdsl.inference.posteriors.posterior import few_sizes, filled_up
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.form import has_white
 from gpdsl.kernels.functionals import Values, every_point
-from gpdsl.program.evaluation import functionals_at
+from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.kept import on_use
-from gpdsl.program.program import Program, make_rows
+from gpdsl.program.program import Program, make_rows, take_rows
 from gpdsl.program.rows import Rows
 from gpdsl.program.white import smooth, training, white_beside
 
@@ -239,6 +239,14 @@ class Seen:
     def posterior(self) -> dict[tuple[int, int], Matrix]:
         """Covariances at `some` rows of two latents, by their columns, but for those that are 0."""
         return self._told.covariances if self.on_host else self._elsewhere()
+
+    def marginals(self) -> tuple[Float[np.ndarray, "some columns"], Float[np.ndarray, "some columns"]]:
+        """Means and variances of all latents at `some` rows, where these are `plain` and `on_host`."""
+        rows, parameters = take_rows(self.rows, self.some), as_arrays(dict(self.fit.parameters), self.fit.options.dtype)
+        prior = prior_means(self.program.evaluator, self.program.groups, parameters, rows, len(self.some))
+        told = [self._told.means[column] for column in sorted(self._told.means)]
+        variances = [np.diagonal(self.posterior[column, column]) for column in sorted(self._told.means)]
+        return np.asarray(prior, float) + np.stack(told, axis=1), np.stack(variances, axis=1)
 
     def inverses(self) -> Iterable[Inverse]:
         """Where the data hold the posterior: those of `Posterior.inverses`."""

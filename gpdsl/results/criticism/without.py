@@ -57,8 +57,8 @@ def cross_validate(fit: Fit, data: Any, folds: int, by: str | None, seed: int) -
     bound = left_out.fitted_rows(fit, data, "cross_validate")
     values = np.arange(bound.rows) if by is None else _column(data, bound, by, "cross_validate")
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    things = "rows" if by is None else f"values of `{by}`"
-    _check_whole("cross_validate: folds", folds, 2, len(sizes), f"there are {len(sizes)} {things}")
+    there = plural(len(sizes), "row") if by is None else f"{plural(len(sizes), 'value')} of `{by}`"
+    _check_whole("cross_validate: folds", folds, 2, len(sizes), f"the data have {there}")
     fold = _dealt(sizes, folds, check_option("seed", seed))[group]
     splits = [(fold != each, fold == each) for each in range(folds)]
     return _validated(fit, bound, splits, f"{folds}-fold cross-validation")
@@ -73,8 +73,8 @@ def leave_future_out(
     times, place = np.unique(_column(data, bound, by or _time(fit), what), return_inverse=True)
     count = len(times)
     first = max(count // 2, 1) if first is None else first
-    _check_whole(f"{what}: first", first, 1, count - 1, f"the rows have {count} times")
-    _check_whole(f"{what}: ahead", ahead, 1, count, f"the rows have {count} times")
+    _check_whole(f"{what}: first", first, 1, count - 1, f"the rows have {plural(count, 'time')}")
+    _check_whole(f"{what}: ahead", ahead, 1, count, f"the rows have {plural(count, 'time')}")
     every = ahead if every is None else every
     _check_whole(f"{what}: every", every, ahead, count, f"from `ahead`, so that no row is predicted twice, to {count}")
     splits = [(place < now, (place >= now) & (place < now + ahead)) for now in range(first, count, every)]
@@ -190,7 +190,9 @@ def _comparable(values: np.ndarray, by: str, what: str) -> np.ndarray:
 
 
 def _check_whole(what: str, value: Any, least: int, most: int, why: str) -> None:
-    """Raise GpdslError for what is no whole number between two others."""
+    """Raise GpdslError for what is no whole number between two others, and where there is none."""
+    if least > most:
+        raise GpdslError(f"{what}: nothing can be left out, as {why}")
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not least <= value <= most:
         given = "a number of 15 digits or more" if whole and abs(value) >= 10**14 else quoted(repr(value))

@@ -191,10 +191,14 @@ def test_found_beside_fits() -> None:
     [
         (
             lambda fit: fit.cross_validate(DATA, 25),
-            "folds = 25: expected a whole number from 2 to 24; there are 24 rows",
+            "folds = 25: expected a whole number from 2 to 24; the data have 24 rows",
         ),
         (lambda fit: fit.cross_validate(DATA, -(10**5000)), "folds = a number of 15 digits or more: expected"),
         (lambda fit: fit.cross_validate(DATA, True), "folds = True: expected a whole number"),
+        (
+            lambda fit: fit.cross_validate({**DATA, "day": np.ones(24)}, by="day"),
+            "cross_validate: folds: nothing can be left out, as the data have 1 value of `day`",
+        ),
         (lambda fit: fit.cross_validate(DATA, by="X"), "by = 'X' is no input .*; did you mean `x`?"),
         (lambda fit: fit.cross_validate({**DATA, "y": X}), "cross_validate asks for the data that were fitted"),
         (lambda fit: fit.cross_validate({**DATA, "g": [None, *"a" * 23]}, by="g"), "by = `g` has no value in row 1"),

@@ -1,0 +1,156 @@
+"""How much wider what is known of latents is once the learnt parameters are averaged over, instead of plugged in.
+
+With theta the end of a search, Sigma the covariance of the learnt parameters there by the curvature of the evidence,
+and a_i the columns of a root of Sigma, the law of total variance to second order in the a_i says of a latent at a row
+
+    Var[f | y] ~ v(theta) + sum_i { [v(theta + a_i) + v(theta - a_i)] / 2 - v(theta)
+                                    + [m(theta + a_i) - m(theta - a_i)]^2 / 4 },
+
+m and v its mean and variance at given parameters. Where these have longer tails than a Gaussian it is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpdsl.data import Data, some_rows
+from gpdsl.inference.ascent.lbfgs import unflat
+from gpdsl.inference.diagnosis import Curvature, Unknown, curvature
+from gpdsl.inference.integrated import AFFORDABLE, WORTH, Integrated, evaluations_of
+from gpdsl.inference.problem import as_arrays
+from gpdsl.program.program import Program, take_rows
+from gpdsl.results.criticism.finding import (
+    PLUGGED,
+    PROGRAMS,
+    TROUBLE,
+    Ended,
+    Finding,
+    affordable,
+    allows_errors,
+    evaluation,
+    skipped,
+)
+from gpdsl.results.criticism.seen import Seen
+from gpdsl.results.settings import Settings
+
+if TYPE_CHECKING:
+    from gpdsl.results.fit import Fit
+
+ROWS = 1000
+"""At which latents are looked at, at most."""
+
+FEW = 500
+"""Values that a posterior is over, up to which its matrices are made at each setting of the parameters."""
+
+WIDENED = 1.5
+"""Times as wide as a posterior would be, but for a level that parameters share, from which intervals are too narrow."""
+
+
+def curvature_of(fit: Fit, ended: Ended) -> Curvature:
+    """Of the evidence at the end of a search. Raises Unknown."""
+    if not ended.learnt:
+        raise Unknown("nothing was learnt")
+    if fit.options.beta != 1:
+        raise Unknown(f"with beta = {fit.options.beta:g} the bound is not one of the evidence")
+    if fit.settings is not None:
+        raise Unknown("parameters are averaged over, with standard deviations")
+    if fit.interrupted:
+        raise Unknown("the search was interrupted")
+    if ended.profile is None:
+        how = f"{fit.choice.optimizer} moves q and parameters together"
+        raise Unknown(f"{how}, so that the bound at the best q of other parameters is not known")
+    evaluations = 1 + sum(np.size(each) for each in ended.learnt.values())
+    if not allows_errors(fit, evaluations):
+        raise Unknown(f"they take {evaluations} evaluations of the evidence; ask for diagnose = full")
+    learnt, bound = as_arrays(dict(ended.learnt), fit.options.dtype), None if fit.program.sampled else ended.bound
+    return curvature(fit.program, ended.evidence, learnt, bound, fit.rows)
+
+
+def widened(fit: Fit, ended: Ended, found: Curvature) -> dict[str, tuple[float, float]]:
+    """By how much standard deviations of each latent grow over all rows, and those of its shape, without its level.
+
+    Along directions that the data determine; nothing where there are none, or no evidence beside the end.
+    """
+    program, columns, profile = fit.program, _columns(fit.program), ended.evidence
+    if not columns or not found.axes.size:
+        return {}
+    like, results = as_arrays(dict(ended.learnt), fit.options.dtype), []
+    for place in (found.place + sign * axis for axis in found.axes.T for sign in (1, -1)):
+        if not np.isfinite(profile.value(unflat(like, place))):
+            return {}
+        results.append(profile.at(unflat(like, place)))
+    there = Settings.of(_evenly(results), program.parameters.constrain, fit.options.dtype)
+    means, variances = _marginals(fit, fit.standardised.removed(ended.data), there)
+    moved = (means[1::2] - means[2::2]) / 2
+    known, grown = np.sum(variances[0], axis=0), np.sum(variances[1:] - variances[0], axis=(0, 1)) / 2
+    of_mean, of_shape = (np.sum(each**2, axis=(0, 1)) for each in (moved, moved - moved.mean(axis=1, keepdims=True)))
+    totals = known + grown + np.stack([of_mean, of_shape])
+    ratios = np.sqrt(np.maximum(totals, 0.0) / np.where(known > 0, known, np.inf))
+    return {program.latent_names[at]: (float(ratios[0, at]), float(ratios[1, at])) for at in columns}
+
+
+def _marginals(fit: Fit, data: Data, there: Settings) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances, [settings, rows, columns], of the fit and at each setting."""
+    if is_quick(seen := Seen(fit, data)):
+        fits = [replace(fit, parameters=s.parameters, posterior=s.posterior, held=s.held) for s in there.each]
+        every = [each.marginals() for each in (seen, *(Seen(other, data) for other in fits))]
+    else:
+        some, every = some_rows(data.rows, ROWS), []
+        for each in (fit.at_rows, *there.posteriors(fit.at_rows)):
+            found = each.marginals(fit.program, take_rows(seen.rows, some), len(some))
+            every.append((np.asarray(found.mean[0], float), np.asarray(found.variance[0], float)))
+    return np.stack([mean for mean, _ in every]), np.stack([variance for _, variance in every])
+
+
+def is_quick(seen: Seen) -> bool:
+    """Whether marginals take no program, and matrices of few numbers."""
+    return seen.plain and seen.on_host and sum(map(len, seen.fit.inducing)) <= FEW
+
+
+def _evenly(results: Sequence) -> Integrated:
+    count = len(results)
+    return Integrated(np.full(count, 1.0 / count), tuple(results), np.nan, float(count), count)
+
+
+def _columns(program: Program) -> list[int]:
+    """Those of latents, but for variables of rows, whose posterior is one of their own rows."""
+    groups = [] if program.inner or program.fields else [each for each in program.groups if not each.per_row]
+    return [group.start + number for group in groups for number in range(group.size)]
+
+
+def plugged(fit: Fit, ended: Ended, found: Curvature) -> Iterator[Finding]:
+    """Whether intervals are too narrow, as they have the learnt parameters for known."""
+    posteriors, seen = 2 * found.axes.shape[1], Seen(fit, fit.standardised.removed(ended.data))
+    if not allows_errors(fit, posteriors) or not (is_quick(seen) or affordable(fit) > PROGRAMS):
+        yield skipped(f"{PLUGGED}, as that takes {posteriors} posteriors; ask for diagnose = full")
+    elif grown := widened(fit, ended, found):
+        name, (ratio, shape) = max(grown.items(), key=lambda each: each[1])
+        said = f"{_wider(name, ratio)} with the parameters averaged over"
+        said += f", {shape:.2f} times but for its level" * (ratio > WIDENED > shape)
+        remedy = "intervals are too narrow: take hyperparameters = integrated"
+        yield Finding(PLUGGED, ratio, max(shape for _, shape in grown.values()) > WIDENED, said, remedy)
+
+
+def worth_averaging(fit: Fit, ended: Ended) -> str:
+    """What it changes to average over the learnt parameters, in words; none where it does not matter or costs much."""
+    evaluations = evaluations_of(sum(np.size(each) for each in ended.learnt.values()))
+    if evaluations * evaluation(fit) > AFFORDABLE:
+        return ""
+    try:
+        found = curvature_of(fit, ended)
+        grown = widened(fit, ended, found)
+    except (Unknown, *TROUBLE):
+        return ""
+    open_ended = np.flatnonzero(np.isinf(np.diagonal(found.covariance)))
+    name, (ratio, _) = max(grown.items(), key=lambda each: each[1], default=("", (1.0, 1.0)))
+    if {found.names[at].split("[")[0] for at in open_ended} - fit.program.priors.keys():  # flat on the real line
+        return ""
+    return _wider(name, ratio) if ratio >= WORTH else ""
+
+
+def _wider(name: str, ratio: float) -> str:
+    return f"standard deviations of `{name}` are {ratio:.2f} times as large"

@@ -1,0 +1,115 @@
+"""What averaging over learnt parameters would change, and fits that average where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+import gpdsl
+from gpdsl.results.criticism.finding import PLUGGED
+
+LEARNT = """
+input x : real
+output y : real
+param m : real ~ Normal(0, 2)
+param ell : positive ~ LogNormal(0, 0.7)
+latent f(x) ~ GP(m, RBF(ell))
+y ~ Normal(f, 0.3)
+"""
+COUNTED = LEARNT.replace("output y : real", "output y : count").replace("Normal(f, 0.3)", "Poisson(exp(f))")
+RNG = np.random.default_rng(5)
+X = np.sort(RNG.uniform(0, 6, 24))
+DATA = {"x": X, "y": 1 + np.sin(X) + 0.3 * RNG.standard_normal(24)}
+
+
+def dense(place: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """The log evidence with the log prior, and mean and variance of the latent at the rows, at (m, log ell)."""
+    m, ell = place[0], np.exp(place[1])
+    prior = np.exp(-0.5 * ((X[:, None] - X) / ell) ** 2)
+    whole, left = prior + 0.09 * np.eye(24), DATA["y"] - m
+    solved = np.linalg.solve(whole, np.column_stack([left, prior]))
+    value = -0.5 * (left @ solved[:, 0] + np.linalg.slogdet(whole)[1])
+    value += -0.5 * (m / 2) ** 2 - 0.5 * (place[1] / 0.7) ** 2 - place[1]
+    return value, m + prior @ solved[:, 0], np.diag(prior - prior @ solved[:, 1:])
+
+
+def curvature(value: Callable[[np.ndarray], float], at: np.ndarray, h: float = 1e-3) -> np.ndarray:
+    """Minus the second derivatives of a function of two numbers."""
+    steps = h * np.eye(2)
+    return -np.array(
+        [[value(at + a + b) - value(at + a - b) - value(at - a + b) + value(at - a - b) for a in steps] for b in steps]
+    ) / (4 * h**2)
+
+
+@pytest.fixture(scope="module")
+def learnt() -> gpdsl.Fit:
+    return gpdsl.compile(LEARNT).fit(DATA)
+
+
+def found(fit: gpdsl.Fit) -> list:
+    return [each for each in fit.diagnose().findings if each.name == PLUGGED]
+
+
+def test_it_is_the_law_of_total_variance_by_dense_algebra(learnt: gpdsl.Fit) -> None:
+    at = np.array([learnt.parameters["m"], np.log(learnt.parameters["ell"])])
+    values, vectors = np.linalg.eigh(curvature(lambda place: dense(place)[0], at))
+    (_, _, here), grown = dense(at), 0.0
+    for value, axis in zip(values, vectors.T, strict=True):
+        (_, m, v), (_, n, w) = (dense(at + sign * axis / np.sqrt(value)) for sign in (1, -1))
+        grown += np.sum((v + w) / 2 - here + (m - n) ** 2 / 4)
+    (said,) = found(learnt)
+    assert said.number == pytest.approx(np.sqrt(1 + grown / np.sum(here)), rel=2e-3)
+    assert not said.doubtful and "standard deviations of `f` are 1." in said.said
+
+
+def test_it_is_near_what_averaging_makes_of_them(learnt: gpdsl.Fit) -> None:
+    averaged = learnt.model.fit(DATA, hyperparameters="integrated").predict(DATA).variance("f")
+    true = np.sqrt(np.sum(averaged) / np.sum(learnt.predict(DATA).variance("f")))
+    assert abs(found(learnt)[0].number - true) < 0.05 < true
+
+
+@pytest.fixture(scope="module")
+def level() -> gpdsl.Model:
+    return gpdsl.compile(
+        LEARNT.replace("Normal(0, 2)", "Normal(0, 9)")
+        .replace("GP(m, RBF(ell))", "GP(0, RBF(1))")
+        .replace("Normal(f, 0.3)", "Normal(m + f, 0.3)")
+        .replace("param ell : positive ~ LogNormal(0, 0.7)", "")
+    )
+
+
+def test_a_level_that_a_parameter_shares_is_told_and_no_doubt(level: gpdsl.Model) -> None:
+    fit = level.fit(DATA)
+    (said,) = found(fit)
+    assert said.number > 1.5 and not said.doubtful and "times but for its level" in said.said
+    assert f"plugged in  {said.said}: hyperparameters = integrated" in fit.summary()
+
+
+def test_auto_averages_where_it_matters(level: gpdsl.Model, learnt: gpdsl.Fit) -> None:
+    fit, asked = (level.fit(DATA, hyperparameters=how) for how in ("auto", "integrated"))
+    assert fit.settings.about.startswith("as standard deviations of `f` are ")
+    assert fit.settings.about.endswith(f"so: {asked.settings.about}")
+    np.testing.assert_array_equal(fit.predict(DATA).sd("y"), asked.predict(DATA).sd("y"))
+    assert found(learnt)[0].number < 1.05
+    assert learnt.model.fit(DATA, hyperparameters="auto").settings is None
+
+
+def test_auto_leaves_a_parameter_that_is_open_and_what_has_no_evidence_alone(learnt: gpdsl.Fit) -> None:
+    open_ended = gpdsl.compile(LEARNT.replace("real ~ Normal(0, 2)", "real").replace("GP(m,", "GP(1e-9 * m,"))
+    assert open_ended.fit(DATA, hyperparameters="auto").settings is None
+    told = learnt.model.explain(DATA, hyperparameters="auto")
+    assert "averaged over where that makes standard deviations of a latent 1.05 times as large" in told
+    told = learnt.model.explain(DATA, hyperparameters="auto", parameters="gaussian")
+    assert "at their most probable values" in told
+
+
+@pytest.mark.slow
+def test_what_takes_a_program_is_looked_at_where_it_is_asked_for() -> None:
+    text = LEARNT.replace("Normal(f, 0.3)", "Normal(f + D(f, x), 0.3)")
+    (said,) = (each for each in gpdsl.compile(text).fit(DATA).diagnose() if PLUGGED in each.said)
+    assert "ask for diagnose = full" in said.said
+    (said,) = found(gpdsl.compile(text).fit(DATA, diagnose="full"))
+    assert 1 < said.number < 1.5
