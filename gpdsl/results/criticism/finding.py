@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpdsl.data import Data
-from gpdsl.errors import GpdslError, needed, plural, preformatted
+from gpdsl.errors import needed, plural, preformatted
 from gpdsl.inference.diagnosis import Curvature
 from gpdsl.inference.driver import OUT_OF_STEPS
 from gpdsl.inference.inducing.loss import Loss
@@ -33,10 +33,6 @@ OF_PARAMETERS = {"parameters", "end of the search", EXCHANGED, PLUGGED}
 
 STANDING = {"note", "symmetry", UNFINISHED}
 """Names of doubts that too few inducing points do not explain."""
-
-
-TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
-"""What a look may end in, at models that nobody has thought of."""
 
 
 class Kind(StrEnum):

@@ -23,7 +23,6 @@ from gpdsl.results.criticism.finding import (
     POINTS,
     PROGRAMS,
     SPEED,
-    TROUBLE,
     UNFINISHED,
     Diagnosis,
     Ended,
@@ -61,7 +60,7 @@ from gpdsl.results.criticism.places import (
     uneven,
     values_seen,
 )
-from gpdsl.results.criticism.plugged import curvature_of, plugged
+from gpdsl.results.criticism.plugged import TROUBLE, curvature_of, plugged
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import correlation, flexibility, reach, rows_and_levels, symmetry
 from gpdsl.results.criticism.through_layers import multiplications, rows_left_out

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpdsl.data import Data, some_rows
+from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.lbfgs import unflat
 from gpdsl.inference.diagnosis import Curvature, Unknown, curvature
 from gpdsl.inference.integrated import AFFORDABLE, WORTH, Integrated, evaluations_of
@@ -26,7 +27,6 @@ from gpdsl.program.program import Program, take_rows
 from gpdsl.results.criticism.finding import (
     PLUGGED,
     PROGRAMS,
-    TROUBLE,
     Ended,
     Finding,
     affordable,
@@ -48,6 +48,10 @@ FEW = 500
 
 WIDENED = 1.5
 """Times as wide as a posterior would be, but for a level that parameters share, from which intervals are too narrow."""
+
+
+TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""What a look may end in, at models that nobody has thought of."""
 
 
 def curvature_of(fit: Fit, ended: Ended) -> Curvature:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import optimize
 
 import gpdsl
 from gpdsl.results.criticism.finding import PLUGGED

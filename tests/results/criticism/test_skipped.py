@@ -10,7 +10,7 @@ import pytest
 
 import gpdsl
 from gpdsl.inference.mcmc.chains import ALONE, Agreement, told
-from gpdsl.results.criticism import findings, importance as module
+from gpdsl.results.criticism import findings, importance as module, plugged
 from gpdsl.results.criticism.finding import SKIPPED
 from gpdsl.results.criticism.findings import LOOKS, Look
 
@@ -39,11 +39,11 @@ def test_a_fit_of_which_all_is_looked_at_says_nothing() -> None:
 
 
 def test_standard_errors_take_an_evaluation_for_each_number_and_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "allows_errors", lambda fit, evaluations: evaluations <= 5)
+    monkeypatch.setattr(plugged, "allows_errors", lambda fit, evaluations: evaluations <= 5)
     fit: Any = SimpleNamespace(options=SimpleNamespace(beta=1, dtype="float64"), settings=None, interrupted=False)
     ended: Any = SimpleNamespace(learnt={"a": np.zeros((2, 2)), "b": np.array(0.3)}, profile=lambda: None)
     with pytest.raises(findings.Unknown, match="they take 6 evaluations of the evidence"):
-        findings._curvature(fit, ended)
+        plugged.curvature_of(fit, ended)
 
 
 def test_of_classes_no_statistics_are_compared() -> None:
