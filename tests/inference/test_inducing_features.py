@@ -16,7 +16,9 @@ from gpdsl.errors import GpdslError
 from gpdsl.inference import summed
 from gpdsl.inference.posteriors.features import factorise
 from gpdsl.kernels.covariance import basis
+from gpdsl.kernels.functionals import Coefficients
 from gpdsl.program.groups import kernel_values
+from gpdsl.results.fitting import prepare
 from tests.inference.problems import problem_of
 from tests.kernels.test_interdomain import hensman
 
@@ -219,8 +221,8 @@ def test_the_bound_of_sums_is_that_of_all_rows_in_dense_algebra(rng: np.random.G
         .replace("= 0.7", "= 0.7 ~ Exponential(2)")
     )
     with jax.enable_x64(True):
-        problem = problem_of(text, {"x": x, "y": y}, inducing="fourier(5, over = [0, 1])")
-        program, (features,), line = problem.program, problem.inducing, summed.line_of(problem.program)
+        program, jitter = prepare(gpdsl.compile(text), {"x": x, "y": y}, {}, {})[0], 1e-6
+        features, line = Coefficients(jnp.array([[0.0], [1.0]]), "fourier", 5, 5), summed.line_of(program)
 
         @jax.jit
         def found(learnt: dict[str, jax.Array], centre: float) -> tuple[Any, ...]:
@@ -228,10 +230,12 @@ def test_the_bound_of_sums_is_that_of_all_rows_in_dense_algebra(rng: np.random.G
             known, off = basis(program.groups[0].form, [a[0] for a in kernel.arguments], features), y - centre
             phi = known.functions(jnp.asarray(x)[:, None])
             sums = jnp.asarray(11.0), centre, off.sum(), off @ off, phi.T @ phi, phi.T @ off, phi.sum(axis=0)
-            told = summed._bound(program, line, problem.jitter, learnt, [features], summed.Sums(*sums))
-            return told, factorise(program.groups[0], kernel, features, problem.jitter)[0], known.weights * phi
+            told = summed._bound(program, line, jitter, learnt, [features], summed.Sums(*sums))
+            return told, factorise(program.groups[0], kernel, features, jitter)[0], known.weights * phi
 
-        (value, mean, root, most), factor, phi = jax.tree.map(np.asarray, found(problem.parameters, 2.5))
+        (value, mean, root, most), factor, phi = jax.tree.map(
+            np.asarray, found(program.parameters.unconstrained(), 2.5)
+        )
     a = 2 / 0.5 * np.linalg.solve(factor, phi.T) * np.sqrt(1.6)
     z, inverse = (y - 1 - 2 * 0.7) / 0.5, np.linalg.inv(np.eye(len(a)) + a @ a.T)
     left = 4 / 0.25 * 11 * 1.6 - np.trace(a.T @ a)

@@ -17,7 +17,7 @@ from gpdsl.inference.natural import refine
 from gpdsl.inference.natural.sites import Sites
 from gpdsl.inference.opaque import budget, simulator
 from gpdsl.inference.opaque.budget import HELD_OUT
-from gpdsl.inference.opaque.evaluations import Batch, Gaussian
+from gpdsl.inference.opaque.evaluations import Batch, Gaussian, Judged
 from gpdsl.inference.opaque.steps import Steps
 from gpdsl.inference.opaque.stochastic import (
     AVERAGED,
@@ -190,6 +190,24 @@ def test_all_points_of_all_rounds_stay_with_tilted_moments_filled_up_without_wei
     for each, expected in ((found.latents[:, 0], every), (found.true["g"], every**2), (found.said["g"], -every)):
         np.testing.assert_allclose(each, expected, rtol=1e-6)
     np.testing.assert_array_equal(found.true[FAILED][:, 0, 0], [0, 0, 0, 1, 1, 0, 0, 0])
+
+
+def test_the_evidence_at_the_end_is_the_mean_over_samples_it_was_not_chosen_for() -> None:
+    """Its error is what the evaluations leave open and that of a mean of as many sets of samples."""
+    bounds = np.random.default_rng(0).normal(-5.0, 1.0, FRESH_SETS + 1)
+    stand_in: Any = SimpleNamespace(
+        fitted=SimpleNamespace(surrogate="emulator"),
+        best=SimpleNamespace(point="point", sites="sites"),
+        normals=lambda number: number,
+        judged=Judged(-9.0, 0.3),
+        simulator=SimpleNamespace(bound=lambda point, sites, number, surrogate: bounds[number]),
+    )
+    expectation_propagation.EpOpaque.confirm(stand_in)
+    assert stand_in.judged.value == pytest.approx(bounds[1:].mean())
+    assert 0.3**2 + bounds[1:].var(ddof=1) / FRESH_SETS <= stand_in.judged.error**2
+    before, stand_in.fitted = stand_in.judged, None
+    expectation_propagation.EpOpaque.confirm(stand_in)
+    assert stand_in.judged is before
 
 
 def test_halves_of_samples_are_estimates_of_their_own(

@@ -16,11 +16,14 @@ import gpdsl
 from gpdsl.errors import Damaged
 from gpdsl.inference.best_gaussian import Gaussian, ascended, normals
 from gpdsl.inference.images import Images
+from gpdsl.inference.inducing import growth
+from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.log_joint import _own_root
 from gpdsl.inference.natural.site_blocks import _own_covariance_times
 from gpdsl.inference.natural.sites import SitePosterior, Sites, blend
 from gpdsl.inference.posteriors.family import Diagonal, project, project_root
 from gpdsl.inference.posteriors.features import Features
+from gpdsl.inference.problem import Result
 from gpdsl.inference.quadruply_stochastic import engine
 from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit
 from gpdsl.program.joint import Marginals
@@ -228,3 +231,12 @@ def test_values_times_the_covariance_of_q(rng: np.random.Generator) -> None:
     found = _own_covariance_times(of_sites, jnp.asarray(values))
     wanted = np.linalg.solve(factor @ np.swapaxes(factor, 1, 2), values[..., None])[..., 0]
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
+
+
+def test_what_is_tempered_is_told_in_nats_of_the_bound() -> None:
+    one = Result({}, [], [], np.ones(1), -4.0, 0.5, loss=Loss(1.5, 20), loss_bounds=(0.5, 3.0))
+    found = growth._result(one, 0.2)
+    assert (found.elbo, found.elbo_se) == pytest.approx((-0.8, 0.1))
+    assert found.loss == Loss(pytest.approx(0.3), 20) and found.loss_bounds == pytest.approx((0.1, 0.6))
+    nothing = growth._result(replace(one, loss=None, loss_bounds=None), 0.2)
+    assert nothing.loss is None and nothing.loss_bounds is None

@@ -30,7 +30,7 @@ class Formula:
 
     def __init__(self, formula: Any) -> None:
         self.formula, self.evaluations = formula, 0
-        self.slope = jax.grad(formula)
+        self.slope = jax.jit(jax.grad(formula))
 
     def __call__(self, at: np.ndarray) -> tuple[float, np.ndarray]:
         return self.value(at), np.asarray(self.slope(jnp.asarray(at)))

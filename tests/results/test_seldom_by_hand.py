@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 from gpdsl.program.joint import Marginals
+from gpdsl.results.checkpoint import KEPT, not_below
 from gpdsl.results.criticism import cavity, through_layers
 from gpdsl.results.density import _error_of_passes
 from gpdsl.results.nodes import _shifted
+from gpdsl.results.pieces import Whitening
 from gpdsl.results.responses import _range
 
 
@@ -89,3 +92,46 @@ def _of_sets(means: list[np.ndarray]) -> np.ndarray:
     count, middle = len(means), sum(means) / len(means)
     spread = sum((each - middle) ** 2 for each in means) / (count - 1)
     return np.sqrt(spread / count) / middle
+
+
+def test_what_is_read_is_whitened_and_nothing_is_left_along_sums_that_stay(rng: np.random.Generator) -> None:
+    """x = m + R u for a root of two columns of three: u comes back turned, with its length."""
+    mean, root, u = rng.normal(size=(4, 3)), rng.normal(size=(4, 3, 2)), rng.normal(size=(4, 6, 2))
+    found = Whitening.of(mean, root @ np.swapaxes(root, 1, 2))(mean[:, None] + np.einsum("nij,nsj->nsi", root, u))
+    np.testing.assert_allclose(np.einsum("nsi,nti->nst", found, found), np.einsum("nsi,nti->nst", u, u), rtol=1e-8)
+    assert np.all(np.sum(np.abs(found) > 1e-9, axis=2) == 2)
+
+
+@pytest.mark.parametrize(
+    ("fallen", "known", "on", "kept"),
+    [
+        (0.1, {}, {}, True),
+        (-0.1, {}, {}, False),
+        (4.9, {"batch": 10}, {}, False),  # four standard errors of the difference, of 1 and 0.75, are 5
+        (5.1, {"batch": 10}, {}, True),
+        (99.0, {"batch": 10, "message": KEPT}, {}, False),
+        (0.1, {"message": KEPT}, {}, True),
+        (9.0, {}, {"averages_bound": True}, False),
+    ],
+)
+def test_the_higher_bound_is_kept_beyond_its_noise(fallen: float, known: Any, on: Any, kept: bool) -> None:
+    def fit(elbo: float, error: float, **other: Any) -> Any:
+        choice = SimpleNamespace(batch=other.pop("batch", 0), optimizer="lbfgs")
+        own = {"message": "done", "interrupted": False, "options": None, "averages_bound": False, **other}
+        return _Fit(elbo=elbo, elbo_se=error, choice=choice, program=SimpleNamespace(sampled=False), **own)
+
+    before, after = fit(-100.0, 1.0, **known), fit(-100.0 - fallen, 0.75, **on)
+    assert not_below(before, after).elbo == (before.elbo if kept else after.elbo)
+    assert not_below(before, after).message == "done"
+
+
+@dataclass(frozen=True)
+class _Fit:
+    elbo: float
+    elbo_se: float
+    choice: Any
+    program: Any
+    message: str
+    interrupted: bool
+    options: Any
+    averages_bound: bool

@@ -141,6 +141,15 @@ def test_curvature_is_told_from_rounding(bend: float, certain: bool) -> None:
     np.testing.assert_allclose(found, bend if certain else 0.0, rtol=1e-2)
 
 
+@pytest.mark.parametrize(("fall", "certain"), [(1e5, True), (1e7, False)])
+def test_curvature_is_told_beside_the_largest(fall: float, certain: bool) -> None:
+    """2 on the right is more than a millionth of -2e5 on the left, and less than one of -2e7."""
+    x = sp.Symbol("x", real=True)
+    found = _curvature(f.choose(f.less(x, 0), -fall * x**2, x**2), {x: PLACES})
+    np.testing.assert_allclose(found[PLACES[1:-1] > 0], 2.0 if certain else 0.0, rtol=1e-2)
+    assert not np.any(found[PLACES[1:-1] < 0])
+
+
 @pytest.mark.parametrize(("name", "expected"), ZOO.items())
 def test_likelihoods_of_the_zoo(name: str, expected: str) -> None:
     """Softmax and ordinal ones included."""
