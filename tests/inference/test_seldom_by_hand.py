@@ -26,6 +26,7 @@ from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import Result
 from gpdsl.inference.quadruply_stochastic import engine
 from gpdsl.inference.quadruply_stochastic.unsampled import SolvedFit
+from gpdsl.inference.resolution import MATTERS, jitter_note
 from gpdsl.program.joint import Marginals
 from gpdsl.program.white import training
 from gpdsl.results.criticism.cavity import cavities
@@ -240,3 +241,20 @@ def test_what_is_tempered_is_told_in_nats_of_the_bound() -> None:
     assert found.loss == Loss(pytest.approx(0.3), 20) and found.loss_bounds == pytest.approx((0.1, 0.6))
     nothing = growth._result(replace(one, loss=None, loss_bounds=None), 0.2)
     assert nothing.loss is None and nothing.loss_bounds is None
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_jitter_is_told_beside_the_row_that_knows_most(coupled: bool) -> None:
+    """Its precision times the latent's variance, 400 and 90 here, times the jitter."""
+    told = np.array([[2.0, 3.0], [100.0, 5.0], [1.0, 30.0]])
+    precision = told[..., None] * np.eye(2) - 0.5 * np.ones((2, 2)) * (1 - np.eye(2)) if coupled else told
+    problem: Any = SimpleNamespace(
+        choice=SimpleNamespace(dense=True), inducing=[], jitter=1e-3, shared=lambda *_, **__: lambda *_: [4.0, 3.0]
+    )
+    sites = Sites(jnp.asarray(told), jnp.asarray(precision))
+    (note,) = jitter_note(problem, {}, sites)
+    assert note.startswith("jitter, 1e-03 of the latents' variance, is 0.4 of an observation's noise variance")
+    problem.jitter = 0.9 * MATTERS / 400
+    assert jitter_note(problem, {}, sites) == ()
+    problem.jitter, problem.choice.dense = 1.0, False
+    assert jitter_note(problem, {}, sites) == ()

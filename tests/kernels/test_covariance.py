@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,7 +13,26 @@ import numpy as np
 import pytest
 
 from gpdsl.kernels.covariance import covariance, squared_distance, variance
-from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, describe
+from gpdsl.kernels.form import (
+    Base,
+    ByFormula,
+    Form,
+    On,
+    Patches,
+    Product,
+    Scaled,
+    Sum,
+    block,
+    block_of,
+    columns_read,
+    count,
+    describe,
+    has_white,
+    only_white,
+    picked,
+    shaping,
+    telling,
+)
 from gpdsl.kernels.formula import mean_over_pairs, mean_within, patches_of
 from gpdsl.kernels.functionals import Values
 from gpdsl.language.vocabulary import KERNELS
@@ -248,3 +268,28 @@ def test_images_covary_as_their_patches_do_on_average(weights: np.ndarray | None
     among, within = found(jnp.asarray(images[:3]), jnp.asarray(images[2:]))
     np.testing.assert_allclose(among, [[k(p, q) for q in patches[2:]] for p in patches[:3]], rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(within, [k(p, p) for p in patches[:3]], rtol=1e-5)
+
+
+def test_parameters_of_a_form_are_counted_and_its_length_scales_known() -> None:
+    """In order: those of a scale, of what an input is made of, and of weights before those of the kernel."""
+    written: Any = ByFormula(SimpleNamespace(parameters=("p", "q")), "spiral")
+    rbf, quadratic = Base("RBF", ("ell",)), Base("RationalQuadratic", ("ell", "alpha"))
+    form = Sum((Scaled(Product((rbf, quadratic))), On((), ("w", "v"), written), Patches(rbf, (4, 4), (2, 2), True)))
+    assert count(form) == 10
+    assert list(shaping(form)) == [False, True, True, False, False, False, True, True, False, True]
+    assert count(Patches(rbf, (4, 4), (2, 2))) == 1 and list(shaping(Patches(rbf, (4, 4), (2, 2)))) == [True]
+
+
+def test_a_form_tells_which_columns_it_reads_and_where_values_are_independent() -> None:
+    rbf, white, same = Base("RBF", ("ell",)), Base("White", ()), Base("Same", ())
+    first, second = On((block(0, 3),), (), same), On((block(1, 4),), (), same)
+    assert [
+        only_white(each) for each in (white, Sum((rbf, white)), Product((rbf, white)), Scaled(On((), (), white)), rbf)
+    ] == ([True, False, True, True, False])
+    assert has_white(Sum((rbf, Scaled(white)))) and not has_white(Sum((rbf, same)))
+    known = [telling(each, 5) for each in (same, Scaled(first), Sum((first, second)), Product((first, second)), rbf)]
+    assert known == [{0, 1, 2, 3, 4}, {0, 1, 2}, {1, 2}, {0, 1, 2, 3}, set()]
+    made = On((block(0, 1) + block(3, 4) * 2,), (), rbf)
+    read = [columns_read(each, 5) for each in (rbf, made, Product((made, first)), Base("Constant", ()))]
+    assert read == [{0, 1, 2, 3, 4}, {0, 3}, {0, 1, 2, 3}, set()]
+    assert picked(second) == [1, 2, 3] and picked(made) is None and block_of(block(2, 7)) == (2, 7)

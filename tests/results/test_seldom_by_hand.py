@@ -14,6 +14,7 @@ from gpdsl.program.joint import Marginals
 from gpdsl.results.checkpoint import KEPT, not_below
 from gpdsl.results.criticism import cavity, through_layers
 from gpdsl.results.density import _error_of_passes
+from gpdsl.results.levels import _looked_up
 from gpdsl.results.nodes import _shifted
 from gpdsl.results.pieces import Whitening
 from gpdsl.results.responses import _range
@@ -69,6 +70,13 @@ def test_values_elsewhere_are_half_as_far_again_and_keep_their_sign_and_chances(
     low, high = (each[:, 0] for each in _range(values[..., None]))
     np.testing.assert_allclose(low, [0.1, -5.0, -5.5, 0.875, 0.01])
     np.testing.assert_allclose(high, [5.5, 3.0, -0.1, 0.975, 0.4])
+
+
+def test_numbers_of_no_level_are_looked_up_behind_all_levels() -> None:
+    table = np.array(["a", "b", "c", "none"])
+    found = _looked_up(table, 1, np.array([1.0, 3.0, 4.0, 0.0, np.nan, 2.4, -1.0, np.inf, 5.0]))
+    assert found.tolist() == ["a", "c", "none", "none", "none", "b", "none", "none", "none"]
+    assert _looked_up(table, 0, np.array([0.0, 2.0, 3.0])).tolist() == ["a", "c", "none"]
 
 
 def test_shifted_nodes_integrate_the_normal_wherever_they_begin() -> None:

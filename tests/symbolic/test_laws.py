@@ -38,6 +38,17 @@ INNER: dict[str, tuple[dict[str, float], Any]] = {
     "Weibull": ({"shape": 1.6, "scale": 1.9}, stats.weibull_min(1.6, scale=1.9)),
     "HalfNormal": ({"sd": 1.3}, stats.halfnorm(scale=1.3)),
 }
+SIZES: dict[str, tuple[dict[str, float], Any]] = {
+    "InverseGamma": ({"shape": 2.6, "scale": 1.7}, stats.invgamma(2.6, scale=1.7)),
+    "HalfCauchy": ({"scale": 1.4}, stats.halfcauchy(scale=1.4)),
+    "PCScale": ({"above": 2.0, "alpha": 0.05}, stats.expon(scale=2.0 / -np.log(0.05))),
+    "PCLengthscale": (
+        {"below": 0.5, "alpha": 0.1, "dimension": 3.0},
+        stats.invweibull(1.5, scale=0.5 * (-np.log(0.1)) ** (2 / 3)),
+    ),
+    "Uniform": ({"lower": -0.5, "upper": 2.0}, stats.uniform(-0.5, 2.5)),
+    "Beta": ({"a": 1.7, "b": 3.2}, stats.beta(1.7, 3.2)),
+}
 BOUNDS = [{"lower": 0.4}, {"upper": 1.7}, {"lower": 0.4, "upper": 1.7}]
 
 
@@ -79,6 +90,24 @@ def test_the_tables_agree() -> None:
     assert {name for name in TAILS if TAILS[name].positive} == {
         name for name in bounded if DISTRIBUTIONS[name].support == "positive"
     }
+
+
+@pytest.mark.parametrize("name", sorted(LOG_TAILS))
+def test_tails_are_those_of_scipy_and_places_go_back_to_them(name: str) -> None:
+    """Logarithms of both tails at places on both sides, and where each tail has that logarithm."""
+    shares = np.array([1e-9, 0.01, 0.3, 0.5, 0.8, 0.999])
+    if name == "HalfStudentT":
+        arguments, places = {"df": 3.5, "scale": 1.2}, 1.2 * stats.t(3.5).isf(0.5 * (1 - shares))
+        below, above = np.log(shares), np.log(2 * stats.t(3.5).sf(places / 1.2))
+    else:
+        arguments, reference = {**INNER, **SIZES}[name]
+        places = reference.ppf(shares)
+        below, above = reference.logcdf(places), reference.logsf(places)
+    tails, given = LOG_TAILS[name], {key: np.full(6, value) for key, value in arguments.items()}
+    np.testing.assert_allclose(tails.below(places, given), below, rtol=1e-6)
+    np.testing.assert_allclose(tails.above(places, given), above, rtol=1e-6)
+    np.testing.assert_allclose(tails.at_below(below, given), places, rtol=1e-5)
+    np.testing.assert_allclose(tails.at_above(above, given)[1:], places[1:], rtol=1e-5)
 
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
