@@ -21,7 +21,7 @@ from gpdsl.inference.inducing.loss import Loss
 from gpdsl.inference.log_joint import _own_root
 from gpdsl.inference.natural.site_blocks import _own_covariance_times
 from gpdsl.inference.natural.sites import SitePosterior, Sites, blend
-from gpdsl.inference.posteriors.family import Diagonal, project, project_root
+from gpdsl.inference.posteriors.family import Diagonal, Full, project, project_root
 from gpdsl.inference.posteriors.features import Features
 from gpdsl.inference.problem import Result
 from gpdsl.inference.quadruply_stochastic import engine
@@ -258,3 +258,35 @@ def test_jitter_is_told_beside_the_row_that_knows_most(coupled: bool) -> None:
     assert jitter_note(problem, {}, sites) == ()
     problem.jitter, problem.choice.dense = 1.0, False
     assert jitter_note(problem, {}, sites) == ()
+
+
+@pytest.mark.parametrize("family", [Full(2), Diagonal(2, False), Diagonal(2, True)], ids=["full", "sparse", "dense"])
+def test_terms_of_a_family_are_those_of_its_gaussians(family: Any, rng: np.random.Generator) -> None:
+    """Two latents, two components: entropies, E log p, gaps and log determinants of sums, of whitened values or not."""
+    root, mean = np.linalg.cholesky(0.5 * np.eye(3) + 0.4), rng.normal(size=(2, 2, 3))
+    dense = family == Diagonal(2, True)
+    phi, left = (root, np.zeros(3)) if dense else (rng.normal(size=(4, 3)), rng.uniform(size=4))
+    features = Features(*(jnp.asarray(np.stack([each] * 2)) for each in (phi, left, root)))
+    if isinstance(family, Full):
+        triangles = np.tril(rng.uniform(0.5, 1.0, (2, 2, 3, 3)))
+        q, covariance = {"mean": mean, "root": triangles}, triangles @ np.swapaxes(triangles, -1, -2)
+    else:
+        sds = rng.uniform(0.5, 1.0, (2, 2, 3))
+        q, covariance = {"mean": mean, "log_sd": np.log(sds)}, sds[..., None] ** 2 * np.eye(3)
+    prior, centre = (root @ root.T, mean @ root.T) if dense else (np.eye(3), mean)
+
+    @jax.jit
+    def found(q: Any) -> tuple[Any, ...]:
+        return family.entropy(q), family.cross(q, features), *family.pairs(q, features)
+
+    entropy, cross, gaps, log_dets = found(jax.tree.map(jnp.asarray, q))
+    log_det = lambda matrix: np.linalg.slogdet(matrix)[1]  # noqa: E731
+    precision = np.linalg.inv(prior)
+    own = 0.5 * np.sum(log_det(2 * np.pi * np.e * covariance), axis=1)
+    np.testing.assert_allclose(entropy, own, rtol=1e-5)
+    squares = np.einsum("kji,il,kjl->kj", centre, precision, centre) + np.einsum("il,kjli->kj", precision, covariance)
+    np.testing.assert_allclose(cross, -0.5 * np.sum(log_det(2 * np.pi * prior) + squares, axis=1), rtol=1e-5)
+    sums, apart = covariance[:, None] + covariance, centre[:, None] - centre
+    np.testing.assert_allclose(log_dets, log_det(sums).sum(axis=2), rtol=1e-4, atol=1e-5)
+    wanted = np.einsum("abji,abjil,abjl->ab", apart, np.linalg.inv(sums), apart)
+    np.testing.assert_allclose(gaps, wanted, rtol=1e-4, atol=1e-5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 
 from gpdsl.kernels.form import describe
 from gpdsl.program.evaluation import functionals_at, prior_means, stack_inputs
-from gpdsl.program.groups import columns, columns_of, element_names, kernel_values
+from gpdsl.program.groups import columns, columns_of, element_names, elements, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 from gpdsl.symbolic.readings import OWN
@@ -147,3 +150,14 @@ def test_numbers_follow_the_parameters_dtype(dtype: str) -> None:
         values = kernel_values(made.evaluator, made.groups[0], parameters)
         mean = prior_means(made.evaluator, made.groups, parameters, Rows({"x": jnp.ones(2, dtype)}, {}, {}), 2)
     assert {values.scale.dtype.name, values.arguments[0].dtype.name, mean.dtype.name} == {dtype}
+
+
+def test_elements_of_a_latent_are_counted_from_one_among_those_of_its_group() -> None:
+    members = [
+        SimpleNamespace(latent=SimpleNamespace(name=name, axes=axes)) for name, axes in (("f", (4,)), ("g", (2, 3)))
+    ]
+    group, translator = cast(Any, SimpleNamespace(members=members)), cast(Any, SimpleNamespace(shape=lambda axes: axes))
+    found = lambda *given: np.flatnonzero(elements(translator, group, *given)).tolist()  # noqa: E731
+    assert [found("f", (place,)) for place in (1, 2, 3, 4)] == [[0], [1], [2], [3]]
+    assert found("g", (1, 2)) == [5] and found("g", (2, 3)) == [9]
+    assert found("f") == [0, 1, 2, 3] and found("g") == [4, 5, 6, 7, 8, 9] and found("h") == []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,29 +31,39 @@ def program(fixed: str = "") -> Program:
     return make_program(gpdsl.compile(TEXT.format(fixed=fixed)).declarations, {}, {}, {})
 
 
-def dense(of: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def dense(of: Program, a: np.ndarray, b: np.ndarray) -> Any:
     """The covariance function by the kernels' own code, at the initial values."""
     group = of.groups[0]
     values = of.parameters.constrain(of.parameters.unconstrained())
     arguments = (jnp.asarray(values["s2"]), jnp.asarray(values["ell"]), jnp.ones(()))
-    return np.asarray(covariance(group.form, arguments, Values(jnp.asarray(a)), Values(jnp.asarray(b))))
+    return covariance(group.form, arguments, Values(jnp.asarray(a)), Values(jnp.asarray(b)))
 
 
 def test_inducing_points_at_the_rows_give_the_kernel_itself() -> None:
     """Phi S^-1 Phi' = K for Phi = S = K, in any columns: QSGP appendix I.2."""
     of, x = program(" fixed"), np.random.default_rng(0).normal(size=(12, 2))
-    basis = place_basis("inducing", x, 12, 0)
-    features, start = basis.features(of, 12, 0), of.parameters.unconstrained()
-    every = jnp.arange(12)
-    phi, s = features.values(start, jnp.asarray(x), every), features.cross_precision(start, every, every)
-    np.testing.assert_allclose(phi @ jnp.linalg.solve(s, phi.T), dense(of, x, x), atol=1e-8)
-    np.testing.assert_allclose(features.precision(start, every), jnp.diag(s), rtol=1e-12)
-    some = jnp.array([7, 2, 2])
-    np.testing.assert_allclose(features.values(start, jnp.asarray(x), some), phi[:, some], rtol=1e-12)
-    np.testing.assert_allclose(features.cross_precision(start, some, every), s[some], rtol=1e-12)
-    raised, expected = replace(features, jitter=0.01), s + 0.01 * jnp.diag(jnp.diag(s))
-    np.testing.assert_allclose(raised.cross_precision(start, some, every), expected[some], rtol=1e-12)
-    np.testing.assert_allclose(raised.precision(start, every), jnp.diag(expected), rtol=1e-12)
+    features = place_basis("inducing", x, 12, 0).features(of, 12, 0)
+    raised, every, some = replace(features, jitter=0.01), jnp.arange(12), jnp.array([7, 2, 2])
+
+    @jax.jit
+    def found(start: Any) -> tuple[Any, ...]:
+        values = (features.values(start, jnp.asarray(x), each) for each in (every, some))
+        crossed = (features.cross_precision(start, each, every) for each in (every, some))
+        others = (
+            features.precision(start, every),
+            raised.cross_precision(start, some, every),
+            raised.precision(start, every),
+        )
+        return *values, *crossed, *others, dense(of, x, x)
+
+    phi, columns, s, rows, diagonal, beside, more, k = map(np.asarray, found(of.parameters.unconstrained()))
+    np.testing.assert_allclose(phi @ np.linalg.solve(s, phi.T), k, atol=1e-8)
+    np.testing.assert_allclose(diagonal, np.diag(s), rtol=1e-12)
+    np.testing.assert_allclose(columns, phi[:, some], rtol=1e-12)
+    np.testing.assert_allclose(rows, s[some], rtol=1e-12)
+    expected = s + 0.01 * np.diag(np.diag(s))
+    np.testing.assert_allclose(beside, expected[some], rtol=1e-12)
+    np.testing.assert_allclose(more, np.diag(expected), rtol=1e-12)
 
 
 def test_relevance_vectors_have_a_precision_each() -> None:
