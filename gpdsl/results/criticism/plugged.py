@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError
@@ -47,7 +48,14 @@ FEW = 500
 """Values that a posterior is over, up to which its matrices are made at each setting of the parameters."""
 
 WIDENED = 1.5
-"""Times as wide as a posterior would be, but for a level that parameters share, from which intervals are too narrow."""
+"""Times as wide as a posterior would be, but for a level and scale that parameters share, from which intervals are too
+narrow."""
+
+MANY = 20
+"""Times as wide beyond which nothing is told of how much: a normal approximation does not reach as far."""
+
+SCALED = 0.1
+"""Times the scale of the fit from which that at another setting is told."""
 
 
 TROUBLE = (GpdslError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
@@ -75,26 +83,47 @@ def curvature_of(fit: Fit, ended: Ended) -> Curvature:
 
 
 def widened(fit: Fit, ended: Ended, found: Curvature) -> dict[str, tuple[float, float]]:
-    """By how much standard deviations of each latent grow over all rows, and those of its shape, without its level.
+    """By how much standard deviations of each latent grow over all rows, and those of it without its level and scale.
 
-    Along directions that the data determine; nothing where there are none, or no evidence beside the end.
+    Along directions that the data determine; nothing where there are none, or the end is no maximum along these.
     """
     program, columns, profile = fit.program, _columns(fit.program), ended.evidence
     if not columns or not found.axes.size:
         return {}
     like, results = as_arrays(dict(ended.learnt), fit.options.dtype), []
+    top = profile.value(like)
     for place in (found.place + sign * axis for axis in found.axes.T for sign in (1, -1)):
-        if not np.isfinite(profile.value(unflat(like, place))):
+        if not -np.inf < profile.value(unflat(like, place)) <= top:
             return {}
         results.append(profile.at(unflat(like, place)))
     there = Settings.of(_evenly(results), program.parameters.constrain, fit.options.dtype)
     means, variances = _marginals(fit, fit.standardised.removed(ended.data), there)
-    moved = (means[1::2] - means[2::2]) / 2
-    known, grown = np.sum(variances[0], axis=0), np.sum(variances[1:] - variances[0], axis=(0, 1)) / 2
-    of_mean, of_shape = (np.sum(each**2, axis=(0, 1)) for each in (moved, moved - moved.mean(axis=1, keepdims=True)))
-    totals = known + grown + np.stack([of_mean, of_shape])
-    ratios = np.sqrt(np.maximum(totals, 0.0) / np.where(known > 0, known, np.inf))
-    return {program.latent_names[at]: (float(ratios[0, at]), float(ratios[1, at])) for at in columns}
+    alike = np.stack([_as_first(means[:, :, at], variances[:, :, at]) for at in columns], axis=3)
+    ratios = (_ratio(means[:, :, columns], variances[:, :, columns]), _ratio(*alike))
+    return {
+        program.latent_names[at]: (float(whole), float(shape))
+        for at, whole, shape in zip(columns, *ratios, strict=True)
+    }
+
+
+def _ratio(
+    means: Float[np.ndarray, "settings rows columns"], variances: Float[np.ndarray, "settings rows columns"]
+) -> Float[np.ndarray, " columns"]:
+    """Of standard deviations over all rows with the parameters averaged over, and at the first setting."""
+    grown = np.sum(variances[1:] - variances[0], axis=(0, 1)) / 2
+    grown += np.sum((means[1::2] - means[2::2]) ** 2, axis=(0, 1)) / 4
+    known = np.sum(variances[0], axis=0)
+    return np.sqrt(np.maximum(known + grown, 0.0) / np.where(known > 0, known, np.inf))
+
+
+def _as_first(
+    means: Float[np.ndarray, "settings rows"], variances: Float[np.ndarray, "settings rows"]
+) -> Float[np.ndarray, "2 settings rows"]:
+    """Those of a latent in the level and scale of the first setting, as far as these are seen in its mean."""
+    first = means[0] - means[0].mean()
+    slopes = means @ first / max(first @ first, np.finfo(float).tiny)
+    slopes = np.where(slopes > SCALED, slopes, 1.0)[:, None]
+    return np.stack([(means - means.mean(axis=1, keepdims=True)) / slopes, variances / slopes**2])
 
 
 def _marginals(fit: Fit, data: Data, there: Settings) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +163,7 @@ def plugged(fit: Fit, ended: Ended, found: Curvature) -> Iterator[Finding]:
     elif grown := widened(fit, ended, found):
         name, (ratio, shape) = max(grown.items(), key=lambda each: each[1])
         said = f"{_wider(name, ratio)} with the parameters averaged over"
-        said += f", {shape:.2f} times but for its level" * (ratio > WIDENED > shape)
+        said += f", {shape:.2f} times but for its level and scale" * (ratio > WIDENED > shape)
         remedy = "intervals are too narrow: take hyperparameters = integrated"
         yield Finding(PLUGGED, ratio, max(shape for _, shape in grown.values()) > WIDENED, said, remedy)
 
@@ -157,4 +186,4 @@ def worth_averaging(fit: Fit, ended: Ended) -> str:
 
 
 def _wider(name: str, ratio: float) -> str:
-    return f"standard deviations of `{name}` are {ratio:.2f} times as large"
+    return f"standard deviations of `{name}` are {f'{ratio:.2f}' if ratio < MANY else f'over {MANY}'} times as large"

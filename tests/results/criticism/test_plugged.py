@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.results.criticism import plugged
 from gpdsl.results.criticism.finding import PLUGGED
 
 LEARNT = """
@@ -70,6 +71,17 @@ def test_it_is_near_what_averaging_makes_of_them(learnt: gpdsl.Fit) -> None:
     assert abs(found(learnt)[0].number - true) < 0.05 < true
 
 
+def test_level_and_scale_of_a_latent_are_told_apart_from_its_shape() -> None:
+    mean, variance = np.sin(X), np.linspace(0.1, 0.2, 24)
+    means = np.stack([mean, 3 + 2 * mean, 0.5 * mean - 3, mean + 0.3 * np.cos(X), mean - 0.3 * np.cos(X)])
+    variances = np.stack([variance, 4 * variance, variance / 4, variance, variance])
+    assert plugged._ratio(means[:3, :, None], variances[:3, :, None])[0] > 5
+    alike = plugged._as_first(means, variances)
+    np.testing.assert_allclose(plugged._ratio(*alike[:, :3, :, None]), 1.0, rtol=1e-12)
+    shape = np.sum((0.3 * (np.cos(X) - np.cos(X).mean())) ** 2) / np.sum(variance)
+    assert plugged._ratio(*alike[:, :, :, None])[0] == pytest.approx(np.sqrt(1 + shape), rel=0.05)
+
+
 @pytest.fixture(scope="module")
 def level() -> gpdsl.Model:
     return gpdsl.compile(
@@ -83,7 +95,7 @@ def level() -> gpdsl.Model:
 def test_a_level_that_a_parameter_shares_is_told_and_no_doubt(level: gpdsl.Model) -> None:
     fit = level.fit(DATA)
     (said,) = found(fit)
-    assert said.number > 1.5 and not said.doubtful and "times but for its level" in said.said
+    assert said.number > 1.5 and not said.doubtful and "times but for its level and scale" in said.said
     assert f"plugged in  {said.said}: hyperparameters = integrated" in fit.summary()
 
 
