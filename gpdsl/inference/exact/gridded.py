@@ -193,9 +193,9 @@ class Gridded(predictive.Exact):
         alpha = evidence.turned(known.told, [each.T for each in known.vectors])
         ones = evidence.turned(jnp.ones_like(known.weights), known.vectors)
         spread = jnp.sum(1.0 / known.weights) - jnp.sum(ones**2 / known.weights) / ones.size
-        _, rows = self.held.parts[0].rows_of(0)
+        _, rows, elements = self.held.parts[0].rows_of(0)
         diagonal, told = (np.asarray(each, float).ravel() for each in (squares, alpha))
-        yield Inverse(diagonal, told, float(spread), rows[self.grid.order])
+        yield Inverse(diagonal, told, float(spread), rows[self.grid.order], elements[self.grid.order])
 
     def dual(self, number: int, left: Float[Array, "1 draws values"]) -> Float[Array, "draws outputs *sides"]:
         """b of every draw."""

@@ -18,6 +18,7 @@ from jaxtyping import Array, Int
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from gpdsl.inference.posteriors.family import ELEMENTS
 from gpdsl.kernels.form import telling
 from gpdsl.kernels.functionals import Functionals, every_point
 from gpdsl.program.evaluation import functionals_at
@@ -58,10 +59,12 @@ class Part:
         """Number of values of each set, with those that fill it up: the size of B."""
         return self.elements.shape[1] * self.rows.shape[1] if self.kept is None else self.kept.shape[1]
 
-    def rows_of(self, number: int) -> tuple[Int[np.ndarray, " values"], Int[np.ndarray, " values"]]:
-        """The places of the values of a set among its elements and rows, -1 where one fills it up, and their rows."""
+    def rows_of(self, number: int) -> tuple[Int[np.ndarray, " values"], ...]:
+        """The places of the values of a set among its elements and rows, -1 where one fills it up, their rows, and of
+        which element they are, as one number."""
         kept = np.arange(self.width) if self.kept is None else self.kept[number]
-        return kept, np.tile(self.rows[number], self.elements.shape[1])[kept.clip(0)]
+        element, row = np.divmod(kept.clip(0), self.rows.shape[1])
+        return kept, self.rows[number][row], self.elements[number][element] @ [ELEMENTS, 1]
 
     def values_of(self, found: Array, axes: Sequence[int] = (-1,)) -> Array:
         """What belongs to the values of each set, [sets, ...], from what belongs to all its elements and rows.

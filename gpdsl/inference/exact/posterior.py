@@ -267,8 +267,8 @@ def _within(places: np.ndarray, size: int) -> bool:
 
 # What an exact posterior says at a few rows, in NumPy: K - C B^-1 C', with B = I + H K H' and C = K_rf H'.
 
-Set = tuple[Matrix, dict[int, Matrix], np.ndarray, np.ndarray]
-"""Of values that share latents: H K H', H K_fr of each latent that they read, by its column, z, and their rows.
+Set = tuple[Matrix, dict[int, Matrix], np.ndarray, np.ndarray, np.ndarray]
+"""Of values that share latents: H K H', H K_fr of each latent that they read, by its column, z, rows and elements.
 
 White noise that is a part of the values' own is taken into it: all are in units of what both are.
 """
@@ -279,7 +279,7 @@ def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
     found = {(c, c): matrix for group in groups for c, matrix in group.prior.items()}
     means, inverses = {column: np.zeros(len(matrix)) for (column, _), matrix in found.items()}, []
     for part, known in zip(held.parts, held.values, strict=True):
-        for signal, cross, z, rows in _sets(part, known, groups):
+        for signal, cross, z, *whose in _sets(part, known, groups):
             factor = cho_factor(np.eye(len(z)) + signal, lower=True)
             lost = {column: solve_triangular(factor[0], each, lower=True) for column, each in cross.items()}
             for a, b in itertools.product(lost, repeat=2):
@@ -287,7 +287,7 @@ def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
             diagonal, alpha = np.diagonal(cho_solve(factor, np.eye(len(z)))), cho_solve(factor, z)
             for column, each in cross.items():
                 means[column] += each.T @ alpha
-            inverses.append(Inverse(diagonal, alpha, spread_of(np.tril(factor[0])), rows))
+            inverses.append(Inverse(diagonal, alpha, spread_of(np.tril(factor[0])), *whose))
     return Told(found, means, inverses)
 
 
@@ -297,8 +297,8 @@ def _sets(part: Part, known: Whitened, groups: Sequence[Covariances]) -> Iterato
     of = {column: (group, which, scale) for group in groups for column, which, scale in group.latents()}
     for number, columns in enumerate(part.columns):
         loadings, z = np.asarray(known.loadings[number], float), np.asarray(known.z[number], float)
-        kept, at = part.rows_of(number)
-        z, at, kept = z[kept >= 0], at[kept >= 0], kept[kept >= 0]
+        kept, *whose = part.rows_of(number)
+        z, at, elements, kept = (each[kept >= 0] for each in (z, *whose, kept))
         signal, cross = np.zeros((len(z), len(z))), dict[int, Matrix]()
         noise = np.ones(len(z))
         for column, own in zip(map(int, columns), loadings, strict=True):
@@ -308,4 +308,5 @@ def _sets(part: Part, known: Whitened, groups: Sequence[Covariances]) -> Iterato
             cross[column] = scale * weights[:, None] * group.cross[which][at]
             noise += white[column] * weights**2
         unit = np.sqrt(noise)
-        yield signal / np.outer(unit, unit), {c: each / unit[:, None] for c, each in cross.items()}, z / unit, at
+        cross = {c: each / unit[:, None] for c, each in cross.items()}
+        yield signal / np.outer(unit, unit), cross, z / unit, at, elements

@@ -252,9 +252,10 @@ class Exact(posterior.Posterior):
             for number, (factor, alpha) in enumerate(sets):
                 (potri,) = get_lapack_funcs(("potri",), (factor,))
                 inverse = potri(np.asfortranarray(factor), lower=1)[0]
-                kept, rows = part.rows_of(number)
+                kept, *whose = part.rows_of(number)
                 own = kept >= 0
-                yield Inverse(np.diagonal(inverse)[own], alpha[own], spread_of(factor[np.ix_(own, own)]), rows[own])
+                spread, (rows, elements) = spread_of(factor[np.ix_(own, own)]), (each[own] for each in whose)
+                yield Inverse(np.diagonal(inverse)[own], alpha[own], spread, rows, elements)
 
     def _drawn_at(
         self, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Conditioned

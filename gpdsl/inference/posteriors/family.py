@@ -307,6 +307,10 @@ class Roots(NamedTuple):
     left: Float[np.ndarray, "latents rows"]
 
 
+ELEMENTS = 2**20
+"""More than a statement has."""
+
+
 class Inverse(NamedTuple):
     """Of values z ~ N(0, B) in units of their noise: the diagonal of B^-1, alpha = B^-1 z, and a spread.
 
@@ -319,6 +323,8 @@ class Inverse(NamedTuple):
     spread: float
     rows: Int[np.ndarray, " values"]
     """The number of the row of each value."""
+    elements: Int[np.ndarray, " values"]
+    """Of which element of which statement each value is, as one number."""
 
 
 def spread_of(factor: Float[np.ndarray, "n n"]) -> float:

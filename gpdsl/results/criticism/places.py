@@ -192,16 +192,20 @@ class Line(NamedTuple):
     each other are alike then, whatever the model."""
 
 
-def line_of(data: Data, values: int) -> Line | None:
+def line_of(data: Data, values: int, rows: Int[np.ndarray, " values"] | None = None) -> Line | None:
     """Neighbours along the one number, or in the numbers, that rows have for inputs, where each row has one value.
 
-    Rows of which nothing was observed are left out. None in anything where inputs are labels, or more.
+    Rows of which nothing was observed are left out; of several outputs `rows` are those of one. None in anything where
+    inputs are labels, or more.
     """
-    data = data.take(data.observed_rows)
-    if len(data.observed) != 1 or not data.rows == values > FEW:
+    one, data = len(data.observed) == 1 or rows is not None, data.take(data.observed_rows if rows is None else rows)
+    if not one or not data.rows == values > FEW:
         return None
-    (y,), columns = data.outputs.values(), columns_of(data)
-    known, (ordered, *follow) = dict(columns), [_sorted(each) for each in (y, *columns.values())]
+    pairs = [(data.outputs[n].reshape(values, -1).T, data.observed[n].reshape(values, -1).T) for n in data.outputs]
+    outputs = [y[seen] for pair in pairs for y, seen in zip(*pair, strict=True) if seen.any()]
+    columns = columns_of(data)
+    known, follow = dict(columns), [_sorted(each) for each in columns.values()]
+    ordered = any(map(_sorted, outputs))
     if not ordered and not any(follow):
         columns[ROWS] = np.arange(values, dtype=float)
     if not known:

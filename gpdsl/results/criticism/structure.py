@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax
@@ -13,14 +14,14 @@ from jaxtyping import Float
 
 from gpdsl.data import Data
 from gpdsl.errors import plural
-from gpdsl.inference.posteriors.family import Inverse
+from gpdsl.inference.posteriors.family import ELEMENTS, Inverse
 from gpdsl.inference.unrelated_rows import bends, missing_level
 from gpdsl.kernels.form import Base, Form, Product, Scaled, Sum, shaping
 from gpdsl.language.model import reads_of
 from gpdsl.program.groups import Group, elements, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import Finding, skipped
-from gpdsl.results.criticism.places import calibrated, learn_noise, line_of, spreading
+from gpdsl.results.criticism.places import CHANCE, alike, calibrated, learn_noise, line_of, shifted, spreading, uneven
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 from gpdsl.results.table import subscript
 from gpdsl.symbolic.coupling import Element, centred, exchanged, mirrored
@@ -52,9 +53,23 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         enough = SHARED_BY_LEARNT if _reach_is_learnt(fit.program) else SHARED
         yield from _used(seen, used, "", _told_by_others(seen.program, inverses), enough)
         places = np.concatenate([each.alpha / np.sqrt(each.diagonal) for each in inverses])
-        places = places[np.argsort(np.concatenate([each.rows for each in inverses]), kind="stable")]
-        short = used > FLEXIBLE * seen.values
-        yield calibrated(places, line_of(seen.data, len(places)), learn_noise(fit.program), short=short)
+        rows, whose = (np.concatenate([getattr(each, n) for each in inverses]) for n in ("rows", "elements"))
+        order = np.lexsort((rows, whose))
+        places, rows, whose = places[order], rows[order], whose[order]
+        several, short, first = np.unique(whose), used > FLEXIBLE * seen.values, learn_noise(fit.program)
+        for each in several if len(several) > 1 else ():
+            own, at = places[whose == each], rows[whose == each]
+            line = line_of(seen.data, len(own), at)
+            columns = {} if line is None else line.columns
+            found = alike("calibration", own, line, short) or shifted("calibration", own, columns)
+            found = found or uneven("calibration", own, columns, normal=True)
+            if found and (found.number > CHANCE or found.number * len(several) < CHANCE):  # a correlation, or by chance
+                output = fit.program.observations[each // ELEMENTS]
+                element = f"[{each % ELEMENTS + 1}]" if output.axes else ""
+                yield replace(found, said=f"of `{output.outputs[0]}{element}`, {found.said}")
+                return
+        by_row = places[np.argsort(rows, kind="stable")]
+        yield calibrated(by_row, line_of(seen.data, len(places)), first, short=short)
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]

@@ -170,6 +170,17 @@ def test_neighbours_are_those_of_all_columns() -> None:
         assert ("neighbours in the inputs miss alike" in found.said) == doubtful == found.doubtful
 
 
+def test_each_of_several_outputs_is_looked_at_along_its_own_rows() -> None:
+    """The second drifts with the rows, in which x has no order, and misses every fourth value."""
+    rng, row = np.random.default_rng(2), np.arange(80)
+    x = rng.uniform(0, 6, 80)
+    y = np.sin(x)[:, None] + 0.3 * rng.standard_normal((80, 2))
+    text = "index p in 1..2\ninput x : real\noutput y[p] : real\nlatent f(x) ~ GP(0, RBF(1))\ny[p] ~ Normal(f, 0.3)\n"
+    y[:, 1] += np.where(row % 4 == 0, np.nan, row / 60)
+    found = next(each for each in gpdsl.compile(text).fit({"x": x, "y": y}).diagnose() if each.name == "calibration")
+    assert found.doubtful and found.said.startswith("of `y[2]`, rows that follow each other miss alike")
+
+
 def test_what_others_tell_is_the_share_of_the_spread_that_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two sets of values, by conditioning each value on the others of its set, and squares about their means."""
     monkeypatch.setattr(structure, "learn_noise", lambda program: program)
@@ -178,7 +189,9 @@ def test_what_others_tell_is_the_share_of_the_spread_that_they_leave(monkeypatch
         at = rng.uniform(0, 3, count)
         whole = np.exp(-0.5 * (at[:, None] - at) ** 2) + 0.2 * np.eye(count)
         inverse = np.diagonal(np.linalg.inv(whole))
-        inverses.append(Inverse(inverse, at, spread_of(np.linalg.cholesky(whole)), np.arange(count)))
+        inverses.append(
+            Inverse(inverse, at, spread_of(np.linalg.cholesky(whole)), np.arange(count), np.zeros(count, int))
+        )
         for n in range(count):
             rest = np.arange(count) != n
             left += whole[n, n] - whole[n, rest] @ np.linalg.solve(whole[np.ix_(rest, rest)], whole[rest, n])
