@@ -11,16 +11,3 @@ from gpdsl.data.errors import DataError, DataMistake, TooManyInducing
 from gpdsl.data.files import read_table
 from gpdsl.data.table import Table, minibatches, some_rows
 from gpdsl.data.times import Calendar
-
-__all__ = [
-    "Calendar",
-    "Data",
-    "DataError",
-    "DataMistake",
-    "Table",
-    "TooManyInducing",
-    "bind",
-    "minibatches",
-    "read_table",
-    "some_rows",
-]

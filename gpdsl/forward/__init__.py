@@ -6,8 +6,8 @@ In comes a Python function, with how and where it runs; out comes a `ForwardMode
 
 from __future__ import annotations
 
-from gpdsl.forward.accounting import Accounting, Stopped, Usage, fitting, stopping_fit
-from gpdsl.forward.call import Evaluated, call, evaluate, stand_ins
+from gpdsl.forward.accounting import Accounting, Usage, fitting, stopping_fit
+from gpdsl.forward.call import call, evaluate, stand_ins
 from gpdsl.forward.errors import ForwardModelError
 from gpdsl.forward.registry import (
     ForwardModel,
@@ -20,25 +20,3 @@ from gpdsl.forward.registry import (
     unregistered,
 )
 from gpdsl.forward.umbridge_client import umbridge
-
-__all__ = [
-    "Accounting",
-    "Evaluated",
-    "ForwardModel",
-    "ForwardModelError",
-    "Policy",
-    "Stopped",
-    "Usage",
-    "call",
-    "evaluate",
-    "fitting",
-    "opaque",
-    "register_forward_model",
-    "register_likelihood",
-    "resolve",
-    "retry",
-    "stand_ins",
-    "stopping_fit",
-    "umbridge",
-    "unregistered",
-]

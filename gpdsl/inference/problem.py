@@ -251,8 +251,6 @@ class Problem:
         fused: bool = False,
     ) -> Callable[..., Any]:
         """Compile for these arguments now, and account for the time; `given`, `brief`, `fused` are those of `jit`."""
-        import time
-
         start = time.perf_counter()
         executable = jit(function, given=given, brief=brief, fused=fused).lower(*arguments).compile()
         self.monitor.compile_seconds += time.perf_counter() - start

@@ -12,21 +12,4 @@ from gpdsl.language.formatter import format_text
 from gpdsl.language.model import Declarations
 from gpdsl.language.parser import parse
 from gpdsl.language.used import Reach
-from gpdsl.language.vocabulary import Source, Span, shipped
-
-__all__ = [
-    "Declarations",
-    "Mistake",
-    "ModelError",
-    "Reach",
-    "Source",
-    "Span",
-    "check",
-    "compile_text",
-    "format_text",
-    "parse",
-    "render_colour",
-    "render_json",
-    "render_plain",
-    "shipped",
-]
+from gpdsl.language.vocabulary import Source

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from gpdsl.data import Data, bind
@@ -44,7 +45,16 @@ from gpdsl.program.program import Program, make_program
 from gpdsl.program.standardise import ANY, Asked, Units, standardise
 from gpdsl.program.starts import start_from_data
 from gpdsl.program.white import predicting
-from gpdsl.results.checkpoint import Checkpoint, kept_before, noisy, not_below, steps_left, verify_data
+from gpdsl.results.checkpoint import (
+    PATIENCE,
+    Checkpoint,
+    kept_before,
+    noisy,
+    not_below,
+    progress_bar,
+    steps_left,
+    verify_data,
+)
 from gpdsl.results.criticism.finding import Ended, Inspected
 from gpdsl.results.criticism.plugged import worth_averaging
 from gpdsl.results.fit import Fit
@@ -336,8 +346,6 @@ def _warn(declarations: Declarations) -> None:
 def on_device(name: str | None) -> Any:
     if name is None:
         return nullcontext()
-    import jax
-
     try:
         devices = jax.devices(name)
     except RuntimeError as error:
@@ -352,8 +360,6 @@ def progress_shown(wanted: bool | None, callback: Callable[[Report], None] | Non
         wanted = False
     if wanted is False:
         return nullcontext(callback)
-    from gpdsl.results.checkpoint import PATIENCE, progress_bar
-
     return progress_bar(callback, 0.0 if wanted else PATIENCE)
 
 

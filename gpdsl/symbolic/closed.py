@@ -148,13 +148,20 @@ def probit_expectation(expression: sp.Expr, latents: Sequence[sp.Symbol], moment
     inside = rest.args[0] if isinstance(rest, sp.exp) else rest
     if not isinstance(inside, (log_ndtr, log_ndtr_interval) if isinstance(rest, sp.exp) else ndtr):
         return None
-    slopes = [{f: sp.diff(place, f) for f in latents} for place in inside.args]
+    wider = _wider(inside.args, latents, moments)
+    if wider is None:
+        return None
+    return factor * (ndtr(wider[0]) if len(wider) == 1 else sp.exp(log_ndtr_interval(*wider)))
+
+
+def _wider(places: Sequence[sp.Expr], latents: Sequence[sp.Symbol], moments: Moments) -> list[sp.Expr] | None:
+    """E[w] / sqrt(1 + Var[w]) of each w; None where they are not linear in the latents with the same slopes."""
+    slopes = [{f: sp.diff(place, f) for f in latents} for place in places]
     if any(slope.has(*latents) for slope in slopes[0].values()) or slopes[0] != slopes[-1]:
         return None
     each = slopes[0]
     variance = sp.Add(*[each[f] * each[g] * moments.between(f, g) for f in latents for g in latents])
-    wider = [place.xreplace(dict(moments.mean)) / sp.sqrt(1 + variance) for place in inside.args]
-    return factor * (ndtr(wider[0]) if len(wider) == 1 else sp.exp(log_ndtr_interval(*wider)))
+    return [place.xreplace(dict(moments.mean)) / sp.sqrt(1 + variance) for place in places]
 
 
 def smooth_pieces(expression: sp.Expr, latents: Sequence[sp.Symbol]) -> list[tuple[sp.Expr, Region]] | None:
@@ -255,13 +262,8 @@ def tilted_normaliser(
 def _probit(rest: sp.Expr, latents: Sequence[sp.Symbol], moments: Moments) -> sp.Expr | None:
     if not isinstance(rest, log_ndtr):
         return None
-    inside = rest.args[0]
-    slopes = {f: sp.diff(inside, f) for f in latents}
-    if any(slope.has(*latents) for slope in slopes.values()):
-        return None
-    mean = inside.xreplace(dict(moments.mean))
-    variance = sp.Add(*[slopes[f] * slopes[g] * moments.between(f, g) for f in latents for g in latents])
-    return log_ndtr(mean / sp.sqrt(1 + variance))
+    wider = _wider(rest.args, latents, moments)
+    return None if wider is None else log_ndtr(wider[0])
 
 
 def _quadratic(rest: sp.Expr, f: sp.Symbol, moments: Moments) -> sp.Expr | None:

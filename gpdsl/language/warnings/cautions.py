@@ -168,7 +168,7 @@ def doubtful_priors(declarations: m.Declarations) -> Iterator[Mistake]:
         prior = None if param.prior is None else _frozen(declarations, param.prior)
         if param.prior is None or prior is None or param.constraint not in ("real", "positive", "unit"):
             continue
-        low, high = _domain(param)
+        low, high = m.interval(param)
         outside = float(prior.cdf(low) + prior.sf(high))
         if outside > OUTSIDE:
             percent = "100" if outside > 0.995 else f"{100 * outside:.2g}"
@@ -185,15 +185,10 @@ def doubtful_priors(declarations: m.Declarations) -> Iterator[Mistake]:
             yield ImprobableStart(param.prior.span, param.name, f"{far[0]:g}", shown[0], shown[1], remedy)
 
 
-def _domain(param: m.Param) -> tuple[float, float]:
-    low, high = {"positive": (0.0, math.inf), "unit": (0.0, 1.0)}.get(param.constraint, (-math.inf, math.inf))
-    return (low if param.lower is None else param.lower, high if param.upper is None else param.upper)
-
-
 def _words(param: m.Param) -> str:
     if param.lower is None and param.upper is None:
         return {"unit": "between 0 and 1"}.get(param.constraint, param.constraint)
-    low, high = _domain(param)
+    low, high = m.interval(param)
     return f"between {low:g} and {high:g}"
 
 
@@ -247,7 +242,7 @@ def unbounded_priors(declarations: m.Declarations) -> Iterator[Mistake]:
     for param in declarations.params.values():
         if param.prior is None or param.fixed:
             continue
-        low, high = _domain(param)
+        low, high = m.interval(param)
         for prior in (each for each in param.prior.calls() if not each.components):
             ends = [end for name, end in _SHAPES.get(prior.name, ()) if _below_one(declarations, prior, name)]
             ends = [end for end in ends if not (end == "is 0" and low > 0) and not (end == "is 1" and high < 1)]

@@ -58,25 +58,16 @@ def _every_factor(kernel: m.Kernel) -> Iterator[m.Expression]:
 
 def products(declarations: m.Declarations) -> list[Root]:
     """Every largest product, by name and power; the scale of each covariance function is one."""
-    found: list[Root] = []
-    for latent in declarations.latents.values():
-        for factors in _kernel_products(latent.kernel):
-            found += _collected(declarations, factors, _factors)
-    for each in expressions(declarations):
-        found += _collected(declarations, [(each, 1.0)], _factors)
-    return found
+    found = [each for latent in declarations.latents.values() for each in _kernel_products(latent.kernel)]
+    found += ([(each, 1.0)] for each in expressions(declarations))
+    return [root for parts in found for root in _collected(declarations, parts, _factors)]
 
 
 def sums(declarations: m.Declarations) -> list[Root]:
     """Every largest sum, by name and sign."""
-    found: list[Root] = []
-    for latent in declarations.latents.values():
-        for factors in _kernel_products(latent.kernel):
-            for factor, _ in factors:
-                found += _collected(declarations, [(factor, 1.0)], _terms)
-    for each in expressions(declarations):
-        found += _collected(declarations, [(each, 1.0)], _terms)
-    return found
+    kernels = [each for latent in declarations.latents.values() for each in _kernel_products(latent.kernel)]
+    found = [*(factor for factors in kernels for factor, _ in factors), *expressions(declarations)]
+    return [root for each in found for root in _collected(declarations, [(each, 1.0)], _terms)]
 
 
 def scale_of(kernel: m.Kernel) -> list[tuple[m.Expression, float]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,11 +37,9 @@ from gpdsl.program.white import training
 from gpdsl.results.criticism.finding import EVIDENCE, PROGRAMS, Finding, skipped
 from gpdsl.results.criticism.left_out import ONE_GAUSSIAN
 from gpdsl.results.criticism.seen import FEW, LARGEST, WHITE, WIDE, Seen
+from gpdsl.results.fit import Fit
+from gpdsl.results.fitting import fit_model
 from gpdsl.results.table import predictable_outputs
-
-if TYPE_CHECKING:
-    from gpdsl.results.fit import Fit
-
 
 DRAWS = 1000
 
@@ -290,8 +288,6 @@ def one_gaussian(fit: Fit, seen: Seen) -> Iterator[Finding]:
     """The bound of the Gaussian that a plan takes by itself, at the parameters and inducing points of a mixture."""
     if not _may_be_one(fit):
         return
-    from gpdsl.results.fitting import fit_model
-
     inducing = None if fit.choice.dense else fit.options.inducing if fit.choice.own else fit.choice.inducing
     fixed, dtype, seed = tuple(fit.parameters), fit.options.dtype, fit.options.seed
     options = Options(inducing=inducing, dtype=dtype, seed=seed, diagnose="no", fixed=fixed)

@@ -18,12 +18,12 @@ from gpdsl.inference.plan.options import Options
 from gpdsl.inference.problem import Report
 from gpdsl.inference.watch import watching
 from gpdsl.results.criticism.left_out import fitted_rows
+from gpdsl.results.fit import Fit
+from gpdsl.results.fitting import fit_model, progress_shown
 from gpdsl.results.table import subscript
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from gpdsl.results.fit import Fit
 
 
 SHIFTED = 0.2
@@ -130,8 +130,6 @@ class Distances:
 
 def check_against(fit: Fit, data: Any, against: str | Fit, options: dict[str, Any]) -> Distances:
     """See `Fit.check`."""
-    from gpdsl.results.fit import Fit
-
     fitted_rows(fit, data, "check")
     if isinstance(against, Fit):
         fitted_rows(against, data, "check")
@@ -215,8 +213,6 @@ def made_of(names: Sequence[str], some: Sequence[T], one: Callable[[T, Callback]
 
     Progress is shown where that takes long and somebody looks.
     """
-    from gpdsl.results.fitting import progress_shown
-
     found, begun = list[R](), time.perf_counter()
     with watching() as watch, progress_shown(None, None) as report, suppress(KeyboardInterrupt):
         for done, (name, each) in enumerate(zip(names, some, strict=True)):
@@ -247,8 +243,6 @@ def refitted(fit: Fit, some: Data, options: Options, callback: Callback) -> Fit:
 
     From the beginning where it has ended at next to no noise: some values may have no finite evidence there.
     """
-    from gpdsl.results.fitting import fit_model
-
     fitted = partial(fit_model, fit.model, some, fit.columns, callback, False, options)
     try:
         found = fitted(start=fit)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -39,12 +39,11 @@ from gpdsl.results.criticism.cavity import LEAST, cavities, expected_at
 from gpdsl.results.density import log_densities, of_components
 from gpdsl.results.draws import Draws
 from gpdsl.results.expectation import ROUGH, Beliefs
+from gpdsl.results.fit import Fit
+from gpdsl.results.fitting import progress_shown
 from gpdsl.results.integrals import normals_of, sample_latents
 from gpdsl.results.row_variables import prior_of, white_of_fitted
 from gpdsl.results.table import predictable_outputs
-
-if TYPE_CHECKING:
-    from gpdsl.results.fit import Fit
 
 
 def rows_left_out(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> LeftOut:
@@ -197,8 +196,6 @@ def multiplications(fit: Fit, rows: int) -> float:
 
 def at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> LeftOut:
     """What the other rows say of each, of the rows that were fitted, or some of them."""
-    from gpdsl.results.fitting import progress_shown
-
     every, found = Variables(fit, bound), list[One]()
     with progress_shown(None, None) as report:
         monitor = Monitor(len(some), report, "rows left out")

@@ -10,8 +10,6 @@ from gpdsl.symbolic.graph.layout import lay_out
 from gpdsl.symbolic.graph.network import network
 from gpdsl.symbolic.graph.svg import dot, svg
 
-__all__ = ["FORMATS", "graph"]
-
 FORMATS = ("svg", "dot")
 
 

@@ -5,5 +5,3 @@ says.
 """
 
 from gpdsl.symbolic.latex.document import equations, latex
-
-__all__ = ["equations", "latex"]
