@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -44,14 +44,23 @@ class Unknown(Exception):
     """The log density reads something that only a fit computes."""
 
 
+@lru_cache(1024)
+def _symbols(expression: sp.Expr) -> frozenset[sp.Symbol]:
+    """Those that it is free in, which takes SymPy a walk through all of it."""
+    return frozenset(expression.free_symbols)
+
+
 @dataclass(frozen=True)
-class _Values:
-    """What an expression may read: rows [rows, *axes], and per trial parameters [trials, 1, *axes] and latents."""
+class UnrelatedRows:
+    """The log likelihood of some rows with latents at their prior means, or constants above these.
+
+    Expressions read rows [rows, *axes], and per trial parameters [trials, 1, *axes] and latents.
+    """
 
     program: Program
     rows: Rows
-    parameters: Mapping[str, np.ndarray]
-    latents: Float[np.ndarray, "trials rows columns"] | None
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    latents: Float[np.ndarray, "trials rows columns"] | None = None
 
     def of(self, expression: sp.Expr, axes: tuple[str, ...]) -> np.ndarray:
         """Value of an expression, broadcastable to [trials, rows, *axes]."""
@@ -71,20 +80,6 @@ class _Values:
         except KeyError as error:
             raise Unknown from error
 
-
-@lru_cache(1024)
-def _symbols(expression: sp.Expr) -> frozenset[sp.Symbol]:
-    """Those that it is free in, which takes SymPy a walk through all of it."""
-    return frozenset(expression.free_symbols)
-
-
-@dataclass(frozen=True)
-class UnrelatedRows:
-    """The log likelihood of some rows with latents at their prior means, or constants above these."""
-
-    program: Program
-    rows: Rows
-
     def constrained(self, unconstrained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Parameters in their domains, [trials, *shape]."""
         bijectors = self.program.parameters.bijectors
@@ -93,14 +88,14 @@ class UnrelatedRows:
     def value(self, parameters: Mapping[str, np.ndarray], above: Float[np.ndarray, "trials columns"]) -> np.ndarray:
         """Log likelihood and log prior of every trial; parameters are [trials, *shape] in their domains."""
         parameters = {**parameters, **{n: np.asarray(v)[None] for n, v in self.program.parameters.held.items()}}
-        seen = _Values(self.program, self.rows, {n: v[:, None] for n, v in parameters.items()}, None)
-        total = np.sum(self.by_row(seen, above[:, None]), axis=1)
+        seen = replace(self, parameters={n: v[:, None] for n, v in parameters.items()})
+        total = np.sum(seen.by_row(above[:, None]), axis=1)
         for prior in self.program.priors.values():
             found = seen.of(prior.log_density, prior.axes)
             total = total + found.reshape(found.shape[0] if found.ndim > len(prior.axes) else 1, -1).sum(axis=1)
         return total
 
-    def by_row(self, seen: _Values, above: Float[np.ndarray, "own any columns"]) -> Float[np.ndarray, "trials rows"]:
+    def by_row(self, above: Float[np.ndarray, "own any columns"]) -> Float[np.ndarray, "trials rows"]:
         """Log likelihood of every row, with latents so far above their prior means."""
         translator, count = self.program.translator, row_count(self.rows)
         means = [np.zeros((1, count, 0))]  # of everything that is read of the latents; a model may have none
@@ -111,11 +106,11 @@ class UnrelatedRows:
                 for functional, weight in reading:
                     if functional.integrated:
                         raise Unknown
-                    mean = mean + weight * seen.of(mean_formula(translator, member, functional, {}), keys)
+                    mean = mean + weight * self.of(mean_formula(translator, member, functional, {}), keys)
                 means.append(mean.reshape(mean.shape[0], count, -1))
         trials, total = max(len(each) for each in means), np.zeros((1, count))
         every = np.concatenate([np.broadcast_to(each, (trials, *each.shape[1:])) for each in means], axis=2)
-        seen = replace(seen, latents=every + above)
+        seen = replace(self, latents=every + above)
         for observation in self.program.observations:
             mask = np.asarray(observed_mask(self.rows, observation), float)
             values = np.where(mask > 0, seen.of(observation.log_density, observation.axes), 0.0)
@@ -199,14 +194,14 @@ def bends(
     """
     count, rows = above.shape[1], as_numpy(rows)
     found = np.zeros((count, count, len(above)))
-    seen = _Values(program, rows, {n: np.asarray(v, float)[None, None] for n, v in parameters.items()}, None)
+    seen = UnrelatedRows(program, rows, {n: np.asarray(v, float)[None, None] for n, v in parameters.items()})
     signs = np.array([(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)])
     try:
         for a, b in itertools.combinations(range(count), 2):
             at = np.repeat(above[None], 4, axis=0)
             at[:, :, a] += signs[:, :1] * step[:, a]
             at[:, :, b] += signs[:, 1:] * step[:, b]
-            values = np.broadcast_to(UnrelatedRows(program, rows).by_row(seen, at), (4, len(above)))
+            values = np.broadcast_to(seen.by_row(at), (4, len(above)))
             found[a, b] = found[b, a] = np.prod(signs, axis=1) @ values / (4 * step[:, a] * step[:, b])
     except Unknown:
         return None
@@ -219,13 +214,13 @@ def laws_at(
     """Laws of outputs that are one number in every row, all of them observed, by their names: with [trials, rows] for
     arguments, at latents so far above their prior means. Nothing where these cannot be had."""
     rows, laws = as_numpy(rows), dict[str, list[Law]]()
-    seen = _Values(program, rows, {n: np.asarray(v, float)[None, None] for n, v in parameters.items()}, None)
+    seen = UnrelatedRows(program, rows, {n: np.asarray(v, float)[None, None] for n, v in parameters.items()})
     for each in program.observations:
         if each.law is None or each.warp is not None or each.axes or each.positions:
             continue
         alone = [replace(program, observations=(replace(each, log_density=leaf),)) for leaf in each.law.leaves()]
         try:
-            values = [UnrelatedRows(one, rows).by_row(seen, above) for one in alone]
+            values = [replace(seen, program=one).by_row(above) for one in alone]
         except Unknown:
             return {}
         laws.setdefault(each.outputs[0], []).append(each.law.filled(values))

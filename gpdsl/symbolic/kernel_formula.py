@@ -124,7 +124,7 @@ def formula_of(
         arrays=tuple(inner.arrays.items()),
         gathered=inner.everywhere(),
     )
-    if translator.operations(expression) <= MAX_SIMPLIFIED:
+    if translator.extent(expression)[0] <= MAX_SIMPLIFIED:
         found = found if found.radial else _in_distance(found)
         found = _scaled(found) if found.radial else found
     return found, tuple(inner.parameters.values())

@@ -147,7 +147,7 @@ def _observation(
         total = 0
         for i in range(1, translator.size(axis) + 1):
             new = _observation(translator, observation, {**env, need.axis: i}, expectations)
-            total += sum(ELEMENT + translator.operations(each.log_density) for each in new)
+            total += sum(ELEMENT + translator.extent(each.log_density)[0] for each in new)
             if total > MAX_ELEMENTWISE:
                 what = f"every element of `{observation.outputs[0]}`"
                 raise translator.failure(TooLarge(observation.span, what, MAX_ELEMENTWISE)) from None

@@ -62,7 +62,7 @@ class Translator:
     covariances: dict[str, Covariance] = field(default_factory=dict)
     reduced: dict[str, Reduced] = field(default_factory=dict)
     _lets: dict[Element, sp.Expr] = field(default_factory=dict)
-    _extents: conditions.Extents = field(default_factory=conditions.Extents)
+    _extents: dict[sp.Basic, tuple[int, int]] = field(default_factory=dict)
     _level: int = 0
     _visits: int = 0
     _deepest: int | None = None
@@ -284,16 +284,23 @@ class Translator:
 
     def bounded(self, expression: sp.Expr, what: str, span: Span) -> sp.Expr:
         """The expression itself. Raises ModelError, naming it `what`, when it is too large to work with."""
-        size, depth = self._extents.of(expression)
+        size, depth = self.extent(expression)
         if size > conditions.MAX_OPERATIONS:
             raise self.failure(TooLarge(span, what, conditions.MAX_OPERATIONS))
         if depth > conditions.MAX_NESTING:
             raise self.failure(TooDeep(span, what, conditions.MAX_NESTING))
         return expression
 
-    def operations(self, expression: sp.Expr) -> int:
-        """How many operations and symbols the expression has."""
-        return self._extents.of(expression)[0]
+    def extent(self, expression: sp.Basic) -> tuple[int, int]:
+        """Number of operations and symbols in an expression, and how deep they nest.
+
+        Parts that occur twice count twice, since SymPy walks them twice.
+        """
+        if expression not in self._extents:
+            parts = [self.extent(a) for a in expression.args]
+            size = 1 + sum(size for size, _ in parts)
+            self._extents[expression] = size, 1 + max((depth for _, depth in parts), default=0)
+        return self._extents[expression]
 
     def failure(self, mistake: Mistake) -> ModelError:
         """The error to raise for a mistake in this model's text."""
@@ -315,7 +322,7 @@ class Translator:
         values, total = [], 0
         for i in range(1, count + 1):
             values.append(self.scalar(reduction.body, {**env, key: i}))
-            total += self.operations(values[-1])
+            total += self.extent(values[-1])[0]
             if total > conditions.MAX_OPERATIONS or self._visits > conditions.MAX_VISITS:
                 raise self.failure(TooLarge(reduction.span, what, conditions.MAX_OPERATIONS))
         return REDUCTIONS[reduction.operator](*values)

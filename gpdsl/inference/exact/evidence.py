@@ -178,8 +178,8 @@ class Solved:
     """Values with one B: their share of the log evidence without the constant, alpha, and B^-1 in one triangle."""
 
     value: float
-    alpha: Float[np.ndarray, "... values"]
-    inverse: Float[np.ndarray, "... values values"]
+    alpha: Float[np.ndarray, "sets values"]
+    inverse: Float[np.ndarray, "sets values values"]
 
 
 BRIEFLY = 10000
@@ -212,12 +212,12 @@ def evidence_of(problem: Problem, system: System) -> Evaluated:
 
     def evidence(learnt: Learnt, sloped: bool = True) -> tuple[float, Learnt]:
         matrices, vectors, constant = ahead(learnt, rows)
-        if not sloped:
-            return float(constant) + sum(map(_value_of_sets, matrices, vectors)), learnt
-        solved = [_solve_sets(*each) for each in zip(matrices, vectors, strict=True)]
-        if any(each is None for each in solved):
+        try:
+            if not sloped:
+                return float(constant) + sum(map(_value_of_sets, matrices, vectors)), learnt
+            found = [_solve_sets(*each) for each in zip(matrices, vectors, strict=True)]
+        except np.linalg.LinAlgError:
             return float("nan"), learnt
-        found = [each for each in solved if each is not None]
         value = float(constant) + sum(each.value for each in found)
         if back is None:
             return value, learnt
@@ -238,63 +238,53 @@ def _backward(
     return pull((slopes, [-alpha for alpha in alphas], jnp.ones((), alphas[0].dtype)))[0]
 
 
-def _solve_sets(signals: Float[Array, "sets values values"], z: Float[Array, "sets values"]) -> Solved | None:
+def _solve_sets(signals: Float[Array, "sets values values"], z: Float[Array, "sets values"]) -> Solved:
     """`solve` of every set, one after the other."""
-    found: list[Solved] = []
-    for each in zip(np.asarray(signals), np.asarray(z), strict=True):
-        solved = solve(*each)
-        if solved is None:
-            return None
-        found.append(solved)
+    found = [solve(*each) for each in zip(np.asarray(signals), np.asarray(z), strict=True)]
+    if len(found) == 1:  # nothing is copied
+        return found[0]
     alphas, inverses = [each.alpha for each in found], [each.inverse for each in found]
-    return Solved(sum(each.value for each in found), _stacked(alphas), _stacked(inverses))
+    return Solved(sum(each.value for each in found), np.concatenate(alphas), np.concatenate(inverses))
 
 
 def _value_of_sets(signals: Float[Array, "sets values values"], z: Float[Array, "sets values"]) -> float:
-    """The value alone of `solve`, of all sets; NaN where one has none."""
+    """The value alone of `solve`, of all sets."""
     total = 0.0
     for signal, right in zip(np.asarray(signals), np.asarray(z), strict=True):
         factor = factorised_in_place(np.array(signal).T)
-        if factor is None:
-            return float("nan")
         (trtrs,) = get_lapack_funcs(("trtrs",), (factor,))
         half, _ = trtrs(factor, right, lower=1)
         total += -0.5 * float(half @ half) - float(np.sum(np.log(np.diagonal(factor))))
     return total
 
 
-def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Arrays along a new first axis; a single one is not copied."""
-    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
-
-
-def solve(signal: Float[np.ndarray, "values values"], z: Float[np.ndarray, " values"]) -> Solved | None:
-    """One set from H K H' and z, by LAPACK; None where I + H K H' has no Cholesky factor in this precision.
+def solve(signal: Float[np.ndarray, "values values"], right: Float[np.ndarray, " values"]) -> Solved:
+    """One set from H K H' and z, by LAPACK; LinAlgError where I + H K H' has no Cholesky factor in this precision.
 
     The matrix is handed over as its transpose, column by column, so that nothing is rearranged.
     """
     factor = factorised_in_place(np.array(signal).T)
-    if factor is None:
-        return None
-    right = np.asarray(z)
     (potrs,) = get_lapack_funcs(("potrs",), (factor,))
     alpha, _ = potrs(factor, right, lower=1)
     value = -0.5 * float(right @ alpha) - float(np.sum(np.log(np.diagonal(factor))))
     (potri,) = get_lapack_funcs(("potri",), (factor,))
     inverse, failed = potri(factor, lower=1, overwrite_c=1)
-    inverse = None if failed else inverse
-    return None if inverse is None or not np.isfinite(value) else Solved(value, alpha, inverse.T)
+    if failed or not np.isfinite(value):
+        raise np.linalg.LinAlgError
+    return Solved(value, alpha[None], inverse.T[None])
 
 
-def factorised_in_place(matrix: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"] | None:
-    """Lower Cholesky factor of I + H K H', with the matrix itself above the diagonal; None where there is none.
+def factorised_in_place(matrix: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "values values"]:
+    """Lower Cholesky factor of I + H K H', with the matrix itself above the diagonal; LinAlgError if there is none.
 
     H K H' lies in memory column by column and is given away.
     """
     matrix[np.diag_indices(len(matrix))] += 1.0
     (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
     factor, failed = potrf(matrix, lower=1, overwrite_a=1, clean=0)
-    return None if failed else factor
+    if failed:
+        raise np.linalg.LinAlgError
+    return factor
 
 
 def triangle_slope(

@@ -12,6 +12,7 @@ functions from GP posteriors, eq. 12.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -329,8 +330,8 @@ def _rounded(signal: Float[np.ndarray, "values values"]) -> Float[np.ndarray, "v
     for share in ROUNDING:
         matrix = np.array(signal).T
         matrix[np.diag_indices(len(matrix))] += share * size
-        if (factor := factorised_in_place(matrix)) is not None:
-            return factor
+        with suppress(np.linalg.LinAlgError):
+            return factorised_in_place(matrix)
     return None
 
 
