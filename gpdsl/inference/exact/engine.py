@@ -22,7 +22,7 @@ from gpdsl.inference.exact.grids import EIGEN, gridded, may_be_grid, near_grid, 
 from gpdsl.inference.exact.parts import falls_apart
 from gpdsl.inference.exact.posterior import Regression
 from gpdsl.inference.modes import cycles_beside
-from gpdsl.inference.plan.options import Choice, Options, decide
+from gpdsl.inference.plan.options import SAMPLES, STEPS, Choice, Options
 from gpdsl.inference.plan.planning import quantity
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.problem import Problem, Result, as_numpy
@@ -202,8 +202,6 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
         return None
     system = on_grid or system
     read = linear.functionals(program, rows)
-    plain = replace(options, inducing=0, batch=0, posterior="full", optimizer="lbfgs")
-    choice = decide(plain, data.rows, opaque=False)
     reason = "observations are normal about linear functions of the latents, so that the evidence has a closed form"
     if program.mixing:
         reason += f"; {', '.join(f'`{name}`' for name in program.mixing)} mixes latents, which makes them correlated"
@@ -212,7 +210,9 @@ def plan_exact(program: Program, data: Data, options: Options, _: Start | None =
     reasons = {"posterior": reason, "optimizer": "the evidence itself, without q"}
     posterior = "coupled" if program.mixing else "full"
     lengths = () if system.grid is None else system.grid.lengths
-    choice = replace(choice, posterior=posterior, reasons=reasons, exact=system.sizes, grid=lengths)
+    samples, steps = options.samples or SAMPLES, options.steps or STEPS
+    rate = Choice.learning_rate if options.learning_rate is None else options.learning_rate
+    choice = Choice(True, 0, 0, samples, "lbfgs", steps, reasons, posterior, rate, exact=system.sizes, grid=lengths)
     return Plan(choice, Layout(Full(), True), read, EXACT)
 
 

@@ -262,6 +262,10 @@ class Choice:
         return replace(self, dense=count == 0, inducing=count, features=features, own={})
 
 
+SAMPLES, STEPS = 100, 2000
+"""Samples of an expectation, and the most steps of L-BFGS, where nobody asks for others."""
+
+
 def decide(
     options: Options,
     rows: int,
@@ -322,8 +326,8 @@ def decide(
         else:
             optimizer, reasons["optimizer"] = "lbfgs", "all rows, a deterministic objective"
     refuse(optimizer, posterior, batch, opaque, per_row, options.schedule)
-    samples = options.samples or (200 if opaque else 100)
-    most = {"natural": 300 if opaque else 200, "lbfgs": 2000, "adam": 2000, "adadelta": 2000}
+    samples = options.samples or (200 if opaque else SAMPLES)
+    most = {"natural": 300 if opaque else 200, "lbfgs": STEPS, "adam": 2000, "adadelta": 2000}
     on_batches = optimizer == "natural" and batch > 0
     most["lbfgs"] = ROUNDS if options.schedule == "alternating" else most["lbfgs"]
     steps = options.steps or (BATCH_STEPS if on_batches else most[optimizer])
