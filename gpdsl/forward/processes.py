@@ -254,7 +254,7 @@ class _Batch:
                     self._give(worker)
             for pipe in wait([w.pipe for w in team if w.pieces or not w.ready], self._patience()):
                 self._hear(next(w for w in team if w.pipe is pipe))
-            for worker in [w for w in team if self._overdue(w)]:
+            for worker in [w for w in team if time.monotonic() > w.limit(self.job.patience)]:
                 self._end_overdue(worker)
         return self.results
 
@@ -338,9 +338,6 @@ class _Batch:
         """Seconds to wait for the next message; the least, as a worker notes its time without a message."""
         first = min((w.limit(self.job.patience) for w in self.pool.team), default=0.0)
         return min(max(first - time.monotonic(), 0.001), 1.0, max(0.2 * self.job.patience, 0.001))
-
-    def _overdue(self, worker: Member) -> bool:
-        return time.monotonic() > worker.limit(self.job.patience)
 
     def _end_overdue(self, worker: Member) -> None:
         row = worker.row

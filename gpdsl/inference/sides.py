@@ -89,11 +89,9 @@ def _may_have_sides(problem: Problem, result: Result) -> bool:
     q = isinstance(problem.layout.family, Full | Linear) and problem.layout.family.components == 1
     rows = not any(group.per_row for group in program.groups)
     ended = np.isfinite(result.elbo) and not result.interrupted
-    return plain and q and rows and ended and not _proved(problem)
-
-
-def _proved(problem: Problem) -> bool:
-    return log_concavity(problem.program.translator, problem.program.observations).verdict == "proved"
+    if not (plain and q and rows and ended):
+        return False
+    return log_concavity(program.translator, program.observations).verdict != "proved"
 
 
 def _doubts(seen: Elsewhere, beta: float) -> tuple[str, ...]:

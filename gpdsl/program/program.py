@@ -31,11 +31,6 @@ from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axi
 # Latents over latents and over row variables: in what order they come, and which of them are read besides.
 
 
-def read_elsewhere(declarations: m.Declarations, inner: frozenset[str]) -> frozenset[str]:
-    """The arguments of latents that a formula reads as well, which may depend on both."""
-    return frozenset(read.name for read in grouping.reads_of(declarations)) & inner
-
-
 def places_in_order(declarations: m.Declarations, groups: Sequence[grouping.Group]) -> tuple[int, ...]:
     """The places of the groups, each after those that its latents take as arguments."""
     depth: dict[str, int] = {}
@@ -216,8 +211,8 @@ class Program:
 
     @cached_property
     def sharp(self) -> frozenset[str]:
-        """Those of them that formulas read as well."""
-        return read_elsewhere(self.declarations, self.inner)
+        """Those of them that formulas read as well, which may depend on both."""
+        return self.inner & {read.name for read in grouping.reads_of(self.declarations)}
 
     @cached_property
     def order(self) -> tuple[int, ...]:
