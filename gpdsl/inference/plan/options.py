@@ -262,8 +262,7 @@ class Choice:
         return replace(self, dense=count == 0, inducing=count, features=features, own={})
 
 
-SAMPLES, STEPS = 100, 2000
-"""Samples of an expectation, and the most steps of L-BFGS, where nobody asks for others."""
+SAMPLES, STEPS = 100, 2000  # where nobody asks for others: of an expectation, and of L-BFGS at most
 
 
 def decide(

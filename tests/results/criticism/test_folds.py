@@ -117,7 +117,7 @@ def test_where_the_whole_fit_ended_at_no_noise_folds_begin_anew_in_its_units(mon
             raise gpdsl.GpdslError("the noise is next to nothing")
         return SimpleNamespace(interrupted=False)
 
-    monkeypatch.setattr("gpdsl.results.fitting.fit_model", fit_model)
+    monkeypatch.setattr("gpdsl.results.criticism.reference.fit_model", fit_model)
     whole: Any = SimpleNamespace(
         model=LEARNT,
         columns={},

@@ -250,7 +250,7 @@ def test_draws_through_layers_and_variables_multiply_matrices_of_points() -> Non
 
 def test_densities_of_draws_are_those_of_each_row_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rows have variables: every row has draws of its own of these."""
-    drawn = lambda row: (None, np.array([row, -row]))  # noqa: E731
+    drawn = lambda row: (None, np.array([row, -row], float))  # noqa: E731
     monkeypatch.setattr(through_layers, "Variables", lambda *_: SimpleNamespace(drawn=drawn))
     monkeypatch.setattr(through_layers, "_has_variables", lambda _: True)
     fit: Any = SimpleNamespace(options=SimpleNamespace(dtype="float64"))

@@ -14,8 +14,7 @@ from scipy import stats
 import gpdsl
 from gpdsl import GpdslWarning
 from gpdsl.inference.plan.options import Options
-from gpdsl.results import fitting
-from gpdsl.results.criticism import left_out, without
+from gpdsl.results.criticism import left_out, reference, without
 from gpdsl.results.criticism.left_out import LeaveOneOut
 from gpdsl.results.criticism.without import NEAR, OFF_AT_MOST
 
@@ -422,7 +421,7 @@ def interrupted_in(fit: Any, number: int, monkeypatch: pytest.MonkeyPatch) -> No
         assert len(calls) <= number
         return SimpleNamespace(interrupted=True) if len(calls) == number else fit
 
-    monkeypatch.setattr(fitting, "fit_model", one)
+    monkeypatch.setattr(reference, "fit_model", one)
 
 
 def test_folds_before_an_interrupt_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
