@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from safetensors.numpy import save_file
 from scipy.stats import multivariate_normal
 
 import gpdsl
-from gpdsl.inference.exact import engine
+from gpdsl.inference.exact import engine, grids
 from gpdsl.inference.exact.engine import ExactProfile
 from gpdsl.inference.exact.evidence import log_normal_on_grid
 from gpdsl.inference.exact.grids import _sides
@@ -495,3 +496,19 @@ def test_explain_says_which_values_keep_rows_from_a_grid() -> None:
     assert f"nearly equal values are not equal: `t` has {t[5]} and {moved[5]}" in told
     for at in (t, np.where(np.arange(1200) == 5, 1.2345, t)):
         assert "nearly equal" not in model.explain({"t": at, "p": p, "y": np.sin(t)})
+
+
+def test_rows_are_nearly_a_grid_where_places_that_differ_are_no_more_than_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On three sides of two places each, one of them written in two ways; four rows are half of it."""
+    monkeypatch.setattr(grids, "separable", lambda _: True)
+    sides = np.stack(np.meshgrid(*[[1.0, 2.0]] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    sides[0, 1] += 1e-12
+    program: Any = SimpleNamespace(groups=[SimpleNamespace(inputs=("a", "b", "c"))])
+    for some, said in ((slice(None), True), ([0, 1, 3, 7], False)):
+        inputs = dict(zip("abc", sides[some].T, strict=True))
+        found = grids.near_grid(program, cast(Any, SimpleNamespace(inputs=inputs, rows=len(inputs["a"]))))
+        assert ("`b` has 1.0 and 1.000000000001" in found) == said and bool(found) == said
+    spread: Any = SimpleNamespace(inputs=dict(zip("abc", np.floor(sides).T, strict=True)), rows=8)
+    assert grids.near_grid(program, spread) == ""
