@@ -227,9 +227,11 @@ def test_long_formulas_of_a_plan_are_cut_to_its_width() -> None:
 
 def test_a_line_search_without_a_base_comes_back_from_what_has_no_value() -> None:
     """From further above than all that it has seen."""
-    level = lbfgs._Negative._level
-    assert level(SimpleNamespace(base=None, worst=5.0), np.zeros(2)) == 5.0 + lbfgs.ABYSS  # type: ignore[arg-type]
-    assert level(SimpleNamespace(base=None, worst=-5.0), np.zeros(2)) == lbfgs.ABYSS > 0  # type: ignore[arg-type]
+    nothing: Any = {"base": None, "scale": 1.0, "unravel": lambda x: x, "objective": lambda x: (np.nan, x)}
+    for worst, level in ((5.0, 5.0 + lbfgs.ABYSS), (-5.0, lbfgs.ABYSS)):
+        search: Any = SimpleNamespace(worst=worst, outcome=SimpleNamespace(value=-np.inf, evaluations=0), **nothing)
+        told, slope = lbfgs._Negative.__call__(search, np.ones(2))
+        assert told == level > 0 and search.refused and not slope.any()
 
 
 @pytest.mark.parametrize(

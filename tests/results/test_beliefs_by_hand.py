@@ -198,7 +198,7 @@ def test_nodes_are_finer_as_long_as_the_next_have_room(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(predictive, "_enough", lambda *_: False)
     whole = SimpleNamespace(leaves=list, filled=lambda values: SimpleNamespace(map=lambda function: None))
-    monkeypatch.setattr(predictive, "collapsed", lambda *_: (whole, None))
+    monkeypatch.setattr(predictive.conditional, "collapsed", lambda *_: (whole, None))
     monkeypatch.setattr(predictive, "nodes_of", nodes_of)
     monkeypatch.setattr(predictive, "_looked_at", lambda *_: [np.array([0.0, 1.0])])
     monkeypatch.setattr(predictive, "joint_weights", lambda weights, _: weights)
