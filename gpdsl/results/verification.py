@@ -329,7 +329,7 @@ def _check_components(fit: Fit) -> None:
 def _check_settings(fit: Fit) -> None:
     """That every setting could be that of a fit without others, and that their weights add up to 1."""
     settings = fit.settings
-    asked = fit.options.explores or fit.options.drawn
+    asked = fit.options.explores or fit.options.drawn or fit.options.hyperparameters == "auto"
     need(settings is None or asked, "settings: not what was asked for")
     if settings is None:
         return

@@ -85,7 +85,7 @@ def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:
     _, k = smoothed(ratios)
     gap = float(np.logaddexp.reduce(ratios) - np.log(len(ratios)) - np.mean(ratios))
     others = ["coupled"] * (bool(fit.program.mixing) and fit.at_rows.independent)
-    others += ["mixture_full(2)"] * (fit.options.hyperparameters != "integrated")
+    others += ["mixture_full(2)"] * (fit.options.hyperparameters == "point")
     nearer = f"posterior = {' or '.join(others)} would come nearer, and " if others else ""
     doubtful = (k > UNTRUSTED and gap > MUCH) or gap > max(FEW_ROWS, EACH * data.rows)
     said = f"Pareto k {k:.2f}, and the bound about {plural(gap, 'nat', '.2g')} below the log evidence"

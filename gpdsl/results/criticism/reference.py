@@ -257,9 +257,12 @@ def refitted(fit: Fit, some: Data, options: Options, callback: Callback) -> Fit:
 
 
 def options_anew(fit: Fit) -> Options:
-    """Those of the fit, with what it has chosen by its number of rows, and no values to begin at other than its own."""
+    """Those of the fit, with what it has chosen for its rows, and no values to begin at other than its own."""
     init = {name: fit.parameters[name] for name in fit.options.init}
     inducing = fit.options.inducing
     if inducing is None and fit.choice.weights is None and not (fit.choice.exact or fit.choice.dense):
         inducing = dict(fit.choice.own) or fit.choice.inducing
-    return replace(fit.options, init=init, inducing=inducing, diagnose="no")
+    how = fit.options.hyperparameters
+    if how == "auto":
+        how = "point" if fit.settings is None else "integrated"
+    return replace(fit.options, init=init, inducing=inducing, hyperparameters=how, diagnose="no")

@@ -143,7 +143,7 @@ def symmetry(fit: Fit, _: Seen) -> Iterator[Finding]:
     by_ep = fit.options.engine == "ep"
     what = "a sign" + ", which is wrong as well where modes lie apart" * by_ep
     instead = "engine = vi and " * by_ep
-    instead += f"posterior = {'corrected' if fit.options.hyperparameters == 'integrated' else 'mixture_full(2)'}"
+    instead += f"posterior = {'mixture_full(2)' if fit.options.hyperparameters == 'point' else 'corrected'}"
     instead = "another seed, or posterior = corrected" if mixture else instead
     told = "means and deviations of these latents are those of one mode: "
     if not sets:

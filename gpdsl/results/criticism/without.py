@@ -285,7 +285,7 @@ def _fit_without(fit: Fit, bound: Data, row: int, callback: Callback) -> Fit | N
 def _options(fit: Fit) -> Options:
     """Those of the fit, with its parameters, unless they are integrated over."""
     options = options_anew(fit)
-    if fit.settings is not None and fit.options.hyperparameters == "integrated":
+    if options.hyperparameters == "integrated":
         return options
     return replace(options, fixed=tuple(fit.parameters), init=dict(fit.parameters))
 

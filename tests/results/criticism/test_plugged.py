@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import gpdsl
 from gpdsl.results.criticism import plugged
 from gpdsl.results.criticism.finding import PLUGGED
+from gpdsl.results.criticism.reference import options_anew
 
 LEARNT = """
 input x : real
@@ -99,13 +101,17 @@ def test_a_level_that_a_parameter_shares_is_told_and_no_doubt(level: gpdsl.Model
     assert f"plugged in  {said.said}: hyperparameters = integrated" in fit.summary()
 
 
-def test_auto_averages_where_it_matters(level: gpdsl.Model, learnt: gpdsl.Fit) -> None:
+def test_auto_averages_where_it_matters(level: gpdsl.Model, learnt: gpdsl.Fit, tmp_path: Path) -> None:
     fit, asked = (level.fit(DATA, hyperparameters=how) for how in ("auto", "integrated"))
     assert fit.settings.about.startswith("as standard deviations of `f` are ")
     assert fit.settings.about.endswith(f"so: {asked.settings.about}")
-    np.testing.assert_array_equal(fit.predict(DATA).sd("y"), asked.predict(DATA).sd("y"))
+    fit.save(tmp_path / "auto.gpfit")
+    kept = gpdsl.load_fit(tmp_path / "auto.gpfit")
+    np.testing.assert_array_equal(kept.predict(DATA).sd("y"), asked.predict(DATA).sd("y"))
+    assert options_anew(fit) == options_anew(asked)
     assert found(learnt)[0].number < 1.05
-    assert learnt.model.fit(DATA, hyperparameters="auto").settings is None
+    left = learnt.model.fit(DATA, hyperparameters="auto")
+    assert left.settings is None and options_anew(left).hyperparameters == "point"
 
 
 def test_auto_leaves_a_parameter_that_is_open_and_what_has_no_evidence_alone(learnt: gpdsl.Fit) -> None:
