@@ -263,6 +263,8 @@ ill ~ Bernoulli(probit = f[1])
     assert "9 of 41 panels" in figure.get_suptitle().replace("\n", " ")
     effect = fit.plot(data, names="ill", kind="partial").axes[0]
     assert effect.get_ylabel().replace("\n", " ") == "probability of ill = yes"
+    low, high = effect.get_ylim()  # a probability of 0.5 along x stays in the middle
+    assert low < 0 and 0.9 < high <= 1.02
 
 
 @pytest.mark.slow

@@ -70,6 +70,10 @@ def partial(seen: Seen, names: Sequence[str], others: str) -> Figure:
             panel.plot(marks, np.full(len(marks), 0.01), "|", color=ink(0.3), ms=4, transform=where)
             finish(panel, seen, whole.name, column, legends=place == abreast(panel) - 1)
     share(panels)
+    for whole, line in zip(found, panels, strict=True):
+        if whole.kind == "binary":  # from 0 on: the smallest of changes would fill the panel
+            top = min(max(2.0 * float(np.mean(whole.centre)), 1.1 * float(np.max(whole.centre))), 1.02)
+            line[0].set_ylim(-0.02 * top, top)
     return figure
 
 
