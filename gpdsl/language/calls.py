@@ -298,7 +298,7 @@ class FitOptions(TypedDict, total=False):
     seed: int | None
     dtype: Literal["float64", "float32"] | None
     engine: str | None
-    hyperparameters: Literal["point", "integrated"] | None
+    hyperparameters: Literal["point", "integrated", "auto"] | None
     parameters: Literal["point", "gaussian"] | None
     diagnose: Literal["auto", "no", "full"] | None
     chains: int | None
