@@ -152,7 +152,8 @@ def _sloped(model: Together, name: str, question: dict[str, Any]) -> list[float]
     if not isinstance(given, list) or len(given) != size or not all(type(each) in (int, float) for each in given):
         raise Refused(400, "InvalidInput", f"`{key}` is no vector of {size} numbers")
     found = np.split(model.slopes(row, into), np.cumsum(offered.outputs)[:-1])[out]
-    product = np.asarray(given, float) @ found if name == "Gradient" else found @ np.asarray(given, float)
+    times = _finite(key, given)
+    product = times @ found if name == "Gradient" else found @ times
     if not np.isfinite(product).all():
         raise Refused(500, "InvalidOutput", "the result is not finite")
     return [float(each) for each in product]
@@ -168,13 +169,18 @@ def _row(model: Together, given: Any) -> np.ndarray:
         raise Refused(400, "InvalidInput", f"`input` has vectors of sizes {found}, expected sizes {list(sizes)}")
     if not all(type(each) in (int, float) for vector in given for each in vector):
         raise Refused(400, "InvalidInput", "`input` is no list of vectors of numbers")
+    return _finite("input", [each for vector in given for each in vector])
+
+
+def _finite(key: str, given: list[float]) -> np.ndarray:
+    """Numbers of a question. Raises Refused for those that are not finite, or larger than any."""
     try:
-        row = np.array([each for vector in given for each in vector], float)
+        numbers = np.array(given, float)
     except OverflowError:
-        row = np.array([np.inf])
-    if not np.isfinite(row).all():
-        raise Refused(400, "InvalidInput", "`input` has values that are not finite")
-    return row
+        numbers = np.array([np.inf])
+    if not np.isfinite(numbers).all():
+        raise Refused(400, "InvalidInput", f"`{key}` has values that are not finite")
+    return numbers
 
 
 # Functions of vectors offered as an UM-Bridge server: protocol 1.0 over HTTP, by the standard library alone.

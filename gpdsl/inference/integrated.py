@@ -160,8 +160,8 @@ def explain_auto(program: Program, profiled: Profiled | None) -> str:
     said = "at their most probable values, as nothing here has their evidence alone"
     if profiled is not None and program.parameters.initial:
         said = (
-            f"averaged over where that makes standard deviations of a latent {WORTH:g} times as large or more, by the "
-            f"curvature of the evidence, and takes {AFFORDABLE:g} s or less"
+            f"averaged over where that makes standard deviations of a latent or output {WORTH:g} times as large or "
+            f"more, by the curvature of the evidence, and takes {AFFORDABLE:g} s or less"
         )
     return f"\n\nlearnt parameters\n  {said}"
 

@@ -42,12 +42,15 @@ class Criticised:
 
         return widely_applicable(cast("Fit", self), data)
 
-    def cross_validate(self, data: Any, folds: int = 5, *, by: str | None = None, seed: int = 0) -> CrossValidation:
+    def cross_validate(
+        self, data: Any, folds: int | None = None, *, by: str | None = None, seed: int = 0
+    ) -> CrossValidation:
         """How well rows are predicted by fits that have not seen them: K-fold cross-validation.
 
-        The rows that were fitted are dealt to `folds` at random; each fold is predicted by a fit of the others, from
-        where this one has ended, with its options and units and the parameters learnt anew. by: an input, or a column
-        of the data, of which rows with the same value stay together. Raises GpdslError for other data.
+        The rows that were fitted are dealt to `folds` at random, to five or as many as there are; each fold is
+        predicted by a fit of the others, from where this one has ended, with its options and units and the parameters
+        learnt anew. by: an input, or a column of the data, of which rows with the same value stay together. Raises
+        GpdslError for other data.
         """
         from gpdsl.results.criticism.without import cross_validate
 

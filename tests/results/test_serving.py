@@ -108,6 +108,12 @@ def test_the_client_of_the_umbridge_package(fit: gpdsl.Fit, url: str) -> None:
         ("ApplyHessian", {"name": "y"}, 400, "not supported"),
         ("Gradient", {"name": "y", "input": [[0, 0], [0]], "outWrt": 2, "inWrt": 0}, 400, "`outWrt` is 2, expected"),
         ("Gradient", {"name": "y", "input": [[0, 0], [0]], "outWrt": 0, "inWrt": 0, "sens": [1]}, 400, "vector of 2"),
+        (
+            "Gradient",
+            {"name": "y", "input": [[0, 0], [0]], "outWrt": 0, "inWrt": 0, "sens": [1, 10**400]},
+            400,
+            "`sens` has values that are not finite",
+        ),
         ("Weather", {"name": "y"}, 404, "no question"),
     ],
 )

@@ -11,7 +11,7 @@ m and v its mean and variance at given parameters. Where these have longer tails
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,12 +37,16 @@ from gpdsl.results.criticism.finding import (
 )
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.settings import Settings
+from gpdsl.results.table import predictable_outputs
 
 if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
-ROWS = 1000
-"""At which latents are looked at, at most."""
+ROWS, SOME = 1000, 200
+"""At which latents are looked at, and outputs, at most."""
+
+NUMBERS = {"real", "positive", "count", "unit"}
+"""Kinds of outputs that have a standard deviation of their own."""
 
 FEW = 500
 """Values that a posterior is over, up to which its matrices are made at each setting of the parameters."""
@@ -82,21 +86,27 @@ def curvature_of(fit: Fit, ended: Ended) -> Curvature:
     return curvature(fit.program, ended.evidence, learnt, bound, fit.rows)
 
 
-def widened(fit: Fit, ended: Ended, found: Curvature) -> dict[str, tuple[float, float]]:
-    """By how much standard deviations of each latent grow over all rows, and those of it without its level and scale.
+def beside(fit: Fit, ended: Ended, found: Curvature) -> Settings | None:
+    """A standard deviation to either side along each direction that the data determine, with the posteriors there.
 
-    Along directions that the data determine; nothing where there are none, or the end is no maximum along these.
+    None where there is none, or the end is no maximum along these.
     """
-    program, columns, profile = fit.program, _columns(fit.program), ended.evidence
-    if not columns or not found.axes.size:
-        return {}
-    like, results = as_arrays(dict(ended.learnt), fit.options.dtype), []
+    like, results, profile = as_arrays(dict(ended.learnt), fit.options.dtype), [], ended.evidence
     top = profile.value(like)
     for place in (found.place + sign * axis for axis in found.axes.T for sign in (1, -1)):
         if not -np.inf < profile.value(unflat(like, place)) <= top:
-            return {}
+            return None
         results.append(profile.at(unflat(like, place)))
-    there = Settings.of(_evenly(results), program.parameters.constrain, fit.options.dtype)
+    constrain, count = fit.program.parameters.constrain, len(results)
+    evenly = Integrated(np.full(count, 1.0 / max(count, 1)), tuple(results), np.nan, float(count), count)
+    return Settings.of(evenly, constrain, fit.options.dtype) if results else None
+
+
+def widened(fit: Fit, ended: Ended, there: Settings) -> dict[str, tuple[float, float]]:
+    """By how much standard deviations of each latent grow over all rows, and those without its level and scale."""
+    program, columns = fit.program, _columns(fit.program)
+    if not columns:
+        return {}
     means, variances = _marginals(fit, fit.standardised.removed(ended.data), there)
     alike = np.stack([_as_first(means[:, :, at], variances[:, :, at]) for at in columns], axis=3)
     ratios = (_ratio(means[:, :, columns], variances[:, :, columns]), _ratio(*alike))
@@ -104,6 +114,19 @@ def widened(fit: Fit, ended: Ended, found: Curvature) -> dict[str, tuple[float, 
         program.latent_names[at]: (float(whole), float(shape))
         for at, whole, shape in zip(columns, *ratios, strict=True)
     }
+
+
+def widened_outputs(fit: Fit, ended: Ended, there: Settings) -> dict[str, tuple[float, float]]:
+    """The same of outputs that are numbers, by predictions averaged over the settings, of which each is one of 2 d."""
+    data, declared = fit.standardised.removed(ended.data), fit.program.declarations
+    data, found = data.take(some_rows(data.rows, SOME)), {}
+    alone, averaged = (each.predict_bound(data, None, None) for each in (fit, replace(fit, settings=there)))
+    for name in predictable_outputs(declared):
+        if declared.outputs[name].kind in NUMBERS:
+            known, apart = alone.variance(name), averaged.variance(name) - alone.variance(name)
+            total = np.sum(known + apart * len(there.each) / 2) / np.sum(known)
+            found[name] = (float(np.sqrt(max(total, 0.0))),) * 2 if np.isfinite(total) else (1.0, 1.0)
+    return found
 
 
 def _ratio(
@@ -144,11 +167,6 @@ def is_quick(seen: Seen) -> bool:
     return seen.plain and seen.on_host and sum(map(len, seen.fit.inducing)) <= FEW
 
 
-def _evenly(results: Sequence) -> Integrated:
-    count = len(results)
-    return Integrated(np.full(count, 1.0 / count), tuple(results), np.nan, float(count), count)
-
-
 def _columns(program: Program) -> list[int]:
     """Those of latents, but for variables of rows, whose posterior is one of their own rows."""
     groups = [] if program.inner or program.fields else [each for each in program.groups if not each.per_row]
@@ -160,12 +178,14 @@ def plugged(fit: Fit, ended: Ended, found: Curvature) -> Iterator[Finding]:
     posteriors, seen = 2 * found.axes.shape[1], Seen(fit, fit.standardised.removed(ended.data))
     if not allows_errors(fit, posteriors) or not (is_quick(seen) or affordable(fit) > PROGRAMS):
         yield skipped(f"{PLUGGED}, as that takes {posteriors} posteriors; ask for diagnose = full")
-    elif grown := widened(fit, ended, found):
-        name, (ratio, shape) = max(grown.items(), key=lambda each: each[1])
+    elif there := beside(fit, ended, found):
+        grown = widened(fit, ended, there) or widened_outputs(fit, ended, there)
+        name, (ratio, shape) = max(grown.items(), key=lambda each: each[1], default=("", (1.0, 1.0)))
         said = f"{_wider(name, ratio)} with the parameters averaged over"
         said += f", {shape:.2f} times but for its level and scale" * (ratio > WIDENED > shape)
         remedy = "intervals are too narrow: take hyperparameters = integrated"
-        yield Finding(PLUGGED, ratio, max(shape for _, shape in grown.values()) > WIDENED, said, remedy)
+        if name:
+            yield Finding(PLUGGED, ratio, max(shape for _, shape in grown.values()) > WIDENED, said, remedy)
 
 
 def worth_averaging(fit: Fit, ended: Ended) -> str:
@@ -175,14 +195,15 @@ def worth_averaging(fit: Fit, ended: Ended) -> str:
         return ""
     try:
         found = curvature_of(fit, ended)
-        grown = widened(fit, ended, found)
+        there = beside(fit, ended, found)
+        grown = {} if there is None else widened(fit, ended, there) | widened_outputs(fit, ended, there)
     except (Unknown, *TROUBLE):
         return ""
     open_ended = np.flatnonzero(np.isinf(np.diagonal(found.covariance)))
     name, (ratio, _) = max(grown.items(), key=lambda each: each[1], default=("", (1.0, 1.0)))
     if {found.names[at].split("[")[0] for at in open_ended} - fit.program.priors.keys():  # flat on the real line
         return ""
-    return _wider(name, ratio) if ratio >= WORTH else ""
+    return _wider(name, ratio) if round(ratio, 2) >= WORTH else ""
 
 
 def _wider(name: str, ratio: float) -> str:

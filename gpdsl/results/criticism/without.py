@@ -52,12 +52,17 @@ class CrossValidation(left_out.Elpd):
         return f"<{self.said}, {plural(len(self.parameters), 'fit')}{stopped}>"
 
 
-def cross_validate(fit: Fit, data: Any, folds: int, by: str | None, seed: int) -> CrossValidation:
+FOLDS = 5
+"""That rows are dealt to, if nobody says how many, and there are as many."""
+
+
+def cross_validate(fit: Fit, data: Any, folds: int | None, by: str | None, seed: int) -> CrossValidation:
     """See `Fit.cross_validate`."""
     bound = left_out.fitted_rows(fit, data, "cross_validate")
     values = np.arange(bound.rows) if by is None else _column(data, bound, by, "cross_validate")
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     there = plural(len(sizes), "row") if by is None else f"{plural(len(sizes), 'value')} of `{by}`"
+    folds = max(min(FOLDS, len(sizes)), 2) if folds is None else folds
     _check_whole("cross_validate: folds", folds, 2, len(sizes), f"the data have {there}")
     fold = _dealt(sizes, folds, check_option("seed", seed))[group]
     splits = [(fold != each, fold == each) for each in range(folds)]

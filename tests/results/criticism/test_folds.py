@@ -81,6 +81,11 @@ def test_it_is_the_loop_of_fits(model: gpdsl.Model, values: np.ndarray, options:
         np.testing.assert_allclose(found.pointwise[left], expected, atol=2e-3)
 
 
+def test_there_are_as_many_folds_as_there_may_be() -> None:
+    data = {**DATA, "half": np.repeat(["a", "b"], 12)}
+    assert set(HELD.fit(data).cross_validate(data, by="half").folds) == {1, 2}
+
+
 def test_rows_with_one_value_stay_together() -> None:
     data = {**DATA, "day": np.repeat(["mon", "tue", "wed", "thu", "fri", "sat"], 4)}
     found = HELD.fit(data).cross_validate(data, 3, by="day")

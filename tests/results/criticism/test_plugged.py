@@ -114,11 +114,20 @@ def test_auto_averages_where_it_matters(level: gpdsl.Model, learnt: gpdsl.Fit, t
     assert left.settings is None and options_anew(left).hyperparameters == "point"
 
 
+def test_auto_sees_what_outputs_gain_where_latents_do_not() -> None:
+    """Noise that is open, and a model without latents: of normal values with flat coefficients, Student's t."""
+    text = "input x : real\noutput y : real\nparam b : real ~ Normal(0, 5)\nparam s : positive ~ LogNormal(0, 1)\n"
+    fit = gpdsl.compile(text + "y ~ Normal(b * x, s)").fit(
+        {"x": [1.0, 2.0, 3.0], "y": [1.1, 1.9, 3.05]}, hyperparameters="auto"
+    )
+    assert fit.settings is not None and fit.settings.about.startswith("as standard deviations of `y` are ")
+
+
 def test_auto_leaves_a_parameter_that_is_open_and_what_has_no_evidence_alone(learnt: gpdsl.Fit) -> None:
     open_ended = gpdsl.compile(LEARNT.replace("real ~ Normal(0, 2)", "real").replace("GP(m,", "GP(1e-9 * m,"))
     assert open_ended.fit(DATA, hyperparameters="auto").settings is None
     told = learnt.model.explain(DATA, hyperparameters="auto")
-    assert "averaged over where that makes standard deviations of a latent 1.05 times as large" in told
+    assert "averaged over where that makes standard deviations of a latent or output 1.05 times as large" in told
     told = learnt.model.explain(DATA, hyperparameters="auto", parameters="gaussian")
     assert "at their most probable values" in told
 
