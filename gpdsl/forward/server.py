@@ -174,7 +174,7 @@ def _row(model: Together, given: Any) -> np.ndarray:
 
 def _finite(key: str, given: list[float]) -> np.ndarray:
     """Numbers of a question. Raises Refused for those that are not finite, or larger than any."""
-    if not all(abs(each) <= np.finfo(float).max for each in given):
+    if not all(abs(each) <= float(np.finfo(float).max) for each in given):
         raise Refused(400, "InvalidInput", f"`{key}` has values that are not finite")
     return np.array(given, float)
 
