@@ -207,4 +207,5 @@ def worth_averaging(fit: Fit, ended: Ended) -> str:
 
 
 def _wider(name: str, ratio: float) -> str:
-    return f"standard deviations of `{name}` are {f'{ratio:.2f}' if ratio < MANY else f'over {MANY}'} times as large"
+    times = f"about {ratio:.2f}" if ratio < MANY else f"over {MANY}"
+    return f"standard deviations of `{name}` are {times} times as large"

@@ -64,7 +64,7 @@ def test_it_is_the_law_of_total_variance_by_dense_algebra(learnt: gpdsl.Fit) -> 
         grown += np.sum((v + w) / 2 - here + (m - n) ** 2 / 4)
     (said,) = found(learnt)
     assert said.number == pytest.approx(np.sqrt(1 + grown / np.sum(here)), rel=2e-3)
-    assert not said.doubtful and "standard deviations of `f` are 1." in said.said
+    assert not said.doubtful and "standard deviations of `f` are about 1." in said.said
 
 
 def test_it_is_near_what_averaging_makes_of_them(learnt: gpdsl.Fit) -> None:
