@@ -213,13 +213,6 @@ class _Asked:
             settings=settings,
         )
 
-    def worth_averaging(self, result: Result, choice: Choice, jitter: float, monitor: Monitor) -> str:
-        """For what learnt parameters should be averaged over; nothing where that is not worth it."""
-        if self.options.plugs_in or result.profile is None or not result.parameters:
-            return ""
-        ended = Ended(self.bound, result.profile, result.elbo, result.parameters)
-        return worth_averaging(self.fit(result, choice, jitter, monitor), ended)
-
 
 def fit_model(
     model: Model,
@@ -311,16 +304,16 @@ def _search(
         searched = result.elbo
         if options.parameters == "gaussian":
             result = gaussian(program, result, asked.options, bound.rows, monitor)
-        averages, why = options.hyperparameters == "integrated", ""
-        if options.hyperparameters == "auto":
-            why = asked.worth_averaging(result, choice, jitter, monitor)
-        if averages or why:
+        ended = Ended(bound, result.profile, searched, result.parameters)
+        why = ""
+        if options.hyperparameters == "auto" and not options.plugs_in:
+            why = worth_averaging(asked.fit(result, choice, jitter, monitor), ended)
+        if options.hyperparameters == "integrated" or why:
             result = integrated(program, result, asked.options, bound.rows, monitor, why)
         if result.target is not None:
             result = drawn(result, asked.options, bound.rows, monitor)
     fit = asked.fit(result, choice, jitter, monitor)
-    ended = None if options.diagnose == "no" else Ended(bound, result.profile, searched, result.parameters)
-    return replace(fit, inspected=Inspected(ended)), result.loss
+    return replace(fit, inspected=Inspected(None if options.diagnose == "no" else ended)), result.loss
 
 
 def _without_rate(fit: Fit) -> bool:

@@ -298,7 +298,7 @@ def inspect(fit: Fit, ended: Ended) -> Inspection:
             found = curvature_of(fit, ended)
             errors = natural_errors(fit.program.parameters, found, as_arrays(dict(ended.learnt), fit.options.dtype))
             findings += of_curvature(found, {name for _, names in edges for name in names}, _gone(fit))
-            findings += _unless_it_fails(plugged, fit, ended, found)
+            findings += _unless_it_fails(plugged, seen, ended, found)
         except Unknown as reason:
             lacking = str(reason)
         findings += _other_places(fit, ended)

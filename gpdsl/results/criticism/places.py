@@ -340,6 +340,13 @@ def _parts(column: Float[np.ndarray, " values"]) -> tuple[list[Int[np.ndarray, "
     return np.array_split(np.argsort(column, kind="stable"), max(1, min(PARTS, len(column) // PART))), False
 
 
+def together(places: Float[np.ndarray, " values"], line: Line | None, short: bool = False) -> Finding | None:
+    """What such values show together along their rows and inputs, under normal noise; `short` is that of `alike`."""
+    columns = {} if line is None else line.columns
+    found = alike("calibration", places, line, short) or shifted("calibration", places, columns)
+    return found or uneven("calibration", places, columns, normal=True)
+
+
 def calibrated(
     places: Float[np.ndarray, " values"], line: Line | None = None, first: str = "", short: bool = False
 ) -> Finding:
@@ -347,11 +354,8 @@ def calibrated(
 
     What to do begins with `first`; `short` is that of `alike`.
     """
-    columns = {} if line is None else line.columns
-    together = alike("calibration", places, line, short) or shifted("calibration", places, columns)
-    together = together or uneven("calibration", places, columns, normal=True)
-    if together is not None:
-        return together
+    if (pattern := together(places, line, short)) is not None:
+        return pattern
     ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]
     inside, p = float(np.mean(np.abs(places) < 1.6449)), float(scipy.stats.kstest(ranks, "uniform").pvalue)
     shape = float(scipy.stats.shapiro(some).pvalue) if len(places) > FEW and np.ptp(some) > 0 else 1.0

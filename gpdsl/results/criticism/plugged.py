@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from gpdsl.data import Data, some_rows
+from gpdsl.data import some_rows
 from gpdsl.errors import GpdslError
 from gpdsl.inference.ascent.lbfgs import unflat
 from gpdsl.inference.diagnosis import Curvature, Unknown, curvature
@@ -102,12 +102,12 @@ def beside(fit: Fit, ended: Ended, found: Curvature) -> Settings | None:
     return Settings.of(evenly, constrain, fit.options.dtype) if results else None
 
 
-def widened(fit: Fit, ended: Ended, there: Settings) -> dict[str, tuple[float, float]]:
+def widened(seen: Seen, there: Settings) -> dict[str, tuple[float, float]]:
     """By how much standard deviations of each latent grow over all rows, and those without its level and scale."""
-    program, columns = fit.program, _columns(fit.program)
+    program, columns = seen.fit.program, _columns(seen.fit.program)
     if not columns:
         return {}
-    means, variances = _marginals(fit, fit.standardised.removed(ended.data), there)
+    means, variances = _marginals(seen, there)
     alike = np.stack([_as_first(means[:, :, at], variances[:, :, at]) for at in columns], axis=3)
     ratios = (_ratio(means[:, :, columns], variances[:, :, columns]), _ratio(*alike))
     return {
@@ -116,10 +116,10 @@ def widened(fit: Fit, ended: Ended, there: Settings) -> dict[str, tuple[float, f
     }
 
 
-def widened_outputs(fit: Fit, ended: Ended, there: Settings) -> dict[str, tuple[float, float]]:
+def widened_outputs(seen: Seen, there: Settings) -> dict[str, tuple[float, float]]:
     """The same of outputs that are numbers, by predictions averaged over the settings, of which each is one of 2 d."""
-    data, declared = fit.standardised.removed(ended.data), fit.program.declarations
-    data, found = data.take(some_rows(data.rows, SOME)), {}
+    fit, declared, found = seen.fit, seen.fit.program.declarations, {}
+    data = seen.data.take(some_rows(seen.data.rows, SOME))
     alone, averaged = (each.predict_bound(data, None, None) for each in (fit, replace(fit, settings=there)))
     for name in predictable_outputs(declared):
         if declared.outputs[name].kind in NUMBERS:
@@ -149,9 +149,10 @@ def _as_first(
     return np.stack([(means - means.mean(axis=1, keepdims=True)) / slopes, variances / slopes**2])
 
 
-def _marginals(fit: Fit, data: Data, there: Settings) -> tuple[np.ndarray, np.ndarray]:
+def _marginals(seen: Seen, there: Settings) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances, [settings, rows, columns], of the fit and at each setting."""
-    if is_quick(seen := Seen(fit, data)):
+    fit, data = seen.fit, seen.data
+    if is_quick(seen):
         fits = [replace(fit, parameters=s.parameters, posterior=s.posterior, held=s.held) for s in there.each]
         every = [each.marginals() for each in (seen, *(Seen(other, data) for other in fits))]
     else:
@@ -173,13 +174,13 @@ def _columns(program: Program) -> list[int]:
     return [group.start + number for group in groups for number in range(group.size)]
 
 
-def plugged(fit: Fit, ended: Ended, found: Curvature) -> Iterator[Finding]:
+def plugged(seen: Seen, ended: Ended, found: Curvature) -> Iterator[Finding]:
     """Whether intervals are too narrow, as they have the learnt parameters for known."""
-    posteriors, seen = 2 * found.axes.shape[1], Seen(fit, fit.standardised.removed(ended.data))
+    fit, posteriors = seen.fit, 2 * found.axes.shape[1]
     if not allows_errors(fit, posteriors) or not (is_quick(seen) or affordable(fit) > PROGRAMS):
         yield skipped(f"{PLUGGED}, as that takes {posteriors} posteriors; ask for diagnose = full")
     elif there := beside(fit, ended, found):
-        grown = widened(fit, ended, there) or widened_outputs(fit, ended, there)
+        grown = widened(seen, there) or widened_outputs(seen, there)
         name, (ratio, shape) = max(grown.items(), key=lambda each: each[1], default=("", (1.0, 1.0)))
         said = f"{_wider(name, ratio)} with the parameters averaged over"
         said += f", {shape:.2f} times but for its level and scale" * (ratio > WIDENED > shape)
@@ -195,8 +196,8 @@ def worth_averaging(fit: Fit, ended: Ended) -> str:
         return ""
     try:
         found = curvature_of(fit, ended)
-        there = beside(fit, ended, found)
-        grown = {} if there is None else widened(fit, ended, there) | widened_outputs(fit, ended, there)
+        there, seen = beside(fit, ended, found), Seen(fit, fit.standardised.removed(ended.data))
+        grown = {} if there is None else widened(seen, there) | widened_outputs(seen, there)
     except (Unknown, *TROUBLE):
         return ""
     open_ended = np.flatnonzero(np.isinf(np.diagonal(found.covariance)))

@@ -21,7 +21,7 @@ from gpdsl.language.model import reads_of
 from gpdsl.program.groups import Group, elements, kernel_values
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import Finding, skipped
-from gpdsl.results.criticism.places import CHANCE, alike, calibrated, learn_noise, line_of, shifted, spreading, uneven
+from gpdsl.results.criticism.places import CHANCE, calibrated, learn_noise, line_of, spreading, together
 from gpdsl.results.criticism.seen import FEW, WHITE, Seen
 from gpdsl.results.table import subscript
 from gpdsl.symbolic.coupling import Element, centred, exchanged, mirrored
@@ -59,10 +59,7 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         several, short, first = np.unique(whose), used > FLEXIBLE * seen.values, learn_noise(fit.program)
         for each in several if len(several) > 1 else ():
             own, at = places[whose == each], rows[whose == each]
-            line = line_of(seen.data, len(own), at)
-            columns = {} if line is None else line.columns
-            found = alike("calibration", own, line, short) or shifted("calibration", own, columns)
-            found = found or uneven("calibration", own, columns, normal=True)
+            found = together(own, line_of(seen.data, len(own), at), short)
             if found and (found.number > CHANCE or found.number * len(several) < CHANCE):  # a correlation, or by chance
                 output = fit.program.observations[each // ELEMENTS]
                 element = f"[{each % ELEMENTS + 1}]" if output.axes else ""

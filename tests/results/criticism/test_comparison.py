@@ -82,7 +82,11 @@ def test_one_model_differs_from_itself_over_other_folds() -> None:
 def test_densities_of_positive_and_of_real_numbers_are_of_one_measure() -> None:
     logs = TEXT.format(name="logs", kind="positive", ell=1, law="Normal(f, 0.2)").replace("\ny ~", "\nlog(y) ~")
     positive = unlearnt(gpdsl.compile(logs), {"x": X, "y": np.exp(X)})
-    _verify_outputs({"real": RIGHT, "positive": positive})
+    assert RIGHT.program.declarations.outputs["y"].kind != positive.program.declarations.outputs["y"].kind == "positive"
+    _verify_outputs({"real": RIGHT, "positive": positive})  # no error
+    counts = gpdsl.compile(TEXT.format(name="n", kind="count", ell=1, law="Poisson(exp(f))"))
+    with pytest.raises(gpdsl.GpdslError, match="has the outputs y : positive, b has y : count"):
+        _verify_outputs({"a": positive, "b": unlearnt(counts, {"x": X, "y": RNG.poisson(2, 40)})})
 
 
 def test_what_cannot_be_compared() -> None:
