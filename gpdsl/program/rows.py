@@ -299,13 +299,8 @@ def refuse_outside(evaluator: RowEvaluator, o: ObservationTerms, rows: Rows) -> 
     law, name = o.law, o.outputs[0]
     if law is None or law.name not in REMEDIES or name not in rows.outputs or not _known(evaluator, o):
         return
-    observed, known = (
-        np.asarray(align(jnp.asarray(table[name]), o.positions, o.axes)) for table in (rows.outputs, rows.observed)
-    )
-    values, shown, slack = observed, "", 0.0
-    if o.warp is not None:
-        values = np.broadcast_to(evaluator(o.warp.value, Scope({}, rows), o.axes), observed.shape)
-        shown, slack = ", transformed,", float(ROUNDED)
+    observed, known, values, slack = _compared(evaluator, o, Scope({}, rows))
+    shown = "" if o.warp is None else ", transformed,"
     for side, what, beyond, word, sign in SIDES:
         if side not in law.arguments:
             continue
@@ -320,6 +315,29 @@ def refuse_outside(evaluator: RowEvaluator, o: ObservationTerms, rows: Rows) -> 
                 f"output `{name}`, row {at[0] + 1}: {observed[at]:g}{shown} lies {word} {float(bound[at]):g}, "
                 f"the {what} of `{law.name}`, {REMEDIES[law.name].format(word=word)}"
             )
+
+
+def _compared(evaluator: RowEvaluator, o: ObservationTerms, scope: Scope) -> tuple[np.ndarray, np.ndarray, Any, float]:
+    """Values [rows, *axes], 1 where they are known, what bounds are compared with, and how far that may miss."""
+    name, rows = o.outputs[0], scope.rows
+    observed, known = (
+        np.asarray(align(jnp.asarray(table[name]), o.positions, o.axes)) for table in (rows.outputs, rows.observed)
+    )
+    if o.warp is None:
+        return observed, known, observed, 0.0
+    return observed, known, np.broadcast_to(evaluator(o.warp.value, scope, o.axes), observed.shape), float(ROUNDED)
+
+
+def censored(evaluator: RowEvaluator, o: ObservationTerms, scope: Scope) -> np.ndarray:
+    """Of each row, how many values lie at a bound of `Censored`: they have a probability there and no density."""
+    assert o.law is not None
+    _, known, values, slack = _compared(evaluator, o, scope)
+    found = np.zeros(values.shape, bool)
+    for side, *_, sign in SIDES:
+        if side in o.law.arguments:
+            bound = np.broadcast_to(evaluator(o.law.arguments[side], scope, o.axes), values.shape)
+            found |= sign * values >= (sign * bound - slack * np.abs(bound)).astype(values.dtype)
+    return np.sum((found & (known > 0)).reshape(len(found), -1), axis=1)
 
 
 def _refuse_broken(name: str, trials: np.ndarray, known: np.ndarray) -> None:

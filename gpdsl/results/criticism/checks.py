@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -14,10 +15,13 @@ from gpdsl.errors import GpdslError, described, needed, plural, preformatted, qu
 from gpdsl.inference.integrated import UNTRUSTED
 from gpdsl.inference.watch import watching
 from gpdsl.language.calls import answering
+from gpdsl.program.cache import precision
+from gpdsl.program.program import make_rows
+from gpdsl.program.rows import Scope, censored
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut, fitted_rows
 from gpdsl.results.criticism.without import CrossValidation, leave_one_out
 from gpdsl.results.fit import Fit
-from gpdsl.results.levels import in_levels, levels_of
+from gpdsl.results.levels import in_levels, levels_of, numbered_levels
 from gpdsl.results.named import check_draws
 
 if TYPE_CHECKING:
@@ -27,8 +31,9 @@ if TYPE_CHECKING:
     from gpdsl.results.fit import Fit
 
 
-MEASURED = {"real", "positive", "unit"}
-"""Kinds of outputs whose densities are of one measure: `log(y) ~ Normal(f, s)` of a positive y beside a real one."""
+MEASURES = {"positive": "real", "unit": "real", "ordinal": "label", "binary": "label"}
+"""Kinds of outputs whose densities are of the measure of another: `log(y) ~ Normal(f, s)` of a positive y may stand
+beside a real one, and a `Categorical` beside an `Ordinal`."""
 
 Statistic = Callable[[np.ndarray], float]
 
@@ -243,7 +248,7 @@ def _verify_outputs(fits: Mapping[str, Fit]) -> None:
         return {output: each.kind for output, each in fits[name].program.declarations.outputs.items()}
 
     def measured(name: str) -> dict[str, str]:
-        return {output: "real" if kind in MEASURED else kind for output, kind in observed(name).items()}
+        return {output: MEASURES.get(kind, kind) for output, kind in observed(name).items()}
 
     for other in others:
         if measured(other) != measured(first):
@@ -261,10 +266,19 @@ def _verify_rows(found: Mapping[str, Elpd]) -> None:
     for other in others:
         theirs = found[other]
         for name in ours.data.outputs:
-            if theirs.data.digests[name] != ours.data.digests[name]:
+            one, two = (_values(each, name) for each in (ours, theirs))
+            if not np.array_equal(one, two, equal_nan=one.dtype.kind == "f"):
                 raise GpdslError(
                     f"compare: {quoted(first)} and {quoted(other)} have other values of `{name}`: fit both to the same "
                     "rows, in the same order"
+                )
+            if np.any(odd := (counts := _censored(ours, name)) != _censored(theirs, name)):
+                row = int(np.argmax(odd))
+                with_, without = (first, other) if counts[row] else (other, first)
+                raise GpdslError(
+                    f"compare: in {plural(int(odd.sum()), 'row')}, row {row + 1} for one, `{name}` is at a bound of "
+                    f"the `Censored` of {quoted(with_)}, whose number is a probability there, that of {quoted(without)} "
+                    "a density, so that units decide; censor both at the same bounds"
                 )
         known, also = ~np.isnan(ours.pointwise), ~np.isnan(theirs.pointwise)
         if np.any(known != also):
@@ -272,6 +286,27 @@ def _verify_rows(found: Mapping[str, Elpd]) -> None:
                 f"compare: {quoted(first)} predicts {known.sum()} rows ({ours.method}), {quoted(other)} {also.sum()} "
                 f"({theirs.method}), of which {np.sum(known & also)} are the same: leave the same rows out"
             )
+
+
+def _values(each: Elpd, name: str) -> np.ndarray:
+    """Values of an output in the data, levels as words; NaN where there is none."""
+    known, values = each.data.observed[name], each.data.outputs[name]
+    levels, _ = numbered_levels(each.fit.program, name)
+    if not levels:
+        return np.where(known, values, np.nan)
+    return np.array([*map(str, levels), ""])[np.where(known, values, -1).astype(int)]
+
+
+def _censored(each: Elpd, name: str) -> np.ndarray:
+    """How many values of an output have a probability and no density, in each row."""
+    fit, found = each.fit, np.zeros(each.data.rows, int)
+    for o in fit.program.observations:
+        if o.law is not None and o.law.name == "Censored" and o.outputs[0] == name:
+            with precision(fit.options.dtype):
+                rows = make_rows(fit.program, fit.standardised.applied(each.data))
+                learnt = {key: jnp.asarray(value) for key, value in fit.parameters.items()}
+                found += censored(fit.program.evaluator, o, Scope(learnt, rows))
+    return found
 
 
 def _compared(name: str, each: Elpd, best: Elpd) -> Compared:

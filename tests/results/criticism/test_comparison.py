@@ -89,6 +89,46 @@ def test_densities_of_positive_and_of_real_numbers_are_of_one_measure() -> None:
         _verify_outputs({"a": positive, "b": unlearnt(counts, {"x": X, "y": RNG.poisson(2, 40)})})
 
 
+def held_back(text: str, data: dict) -> CrossValidation:
+    """What folds would have found of a model, all zeros."""
+    fit, none = unlearnt(gpdsl.compile(text), data), np.zeros(40)
+    return CrossValidation(fit, fit.bind(data, None, outputs=True), none, none, "2-fold", none.astype(int), ())
+
+
+def test_a_density_is_not_compared_with_the_probability_of_a_censored_value() -> None:
+    data = {"x": X, "y": np.minimum(DATA["y"], 0.7)}
+    laws = {
+        "plain": "Normal(f, 0.2)",
+        "cut": "Truncated(Normal(f, 0.2), upper = 0.7)",
+        "censored": "Censored(Normal(f, 0.2), upper = 0.7)",
+        "beyond": "Censored(Laplace(f, 0.2), upper = 2)",
+        "alike": "Censored(Laplace(f, 0.2), upper = 0.7)",
+    }
+    held = {name: held_back(TEXT.format(name=name, kind="real", ell=1, law=law), data) for name, law in laws.items()}
+    assert gpdsl.compare([held["plain"], held["cut"], held["beyond"]]).rows
+    assert gpdsl.compare([held["censored"], held["alike"]]).rows
+    count = int(np.sum(DATA["y"] > 0.7))
+    for other in ("plain", "cut", "beyond"):
+        with pytest.raises(gpdsl.GpdslError, match=f"in {count} rows, .*the `Censored` of c, whose number is a prob"):
+            gpdsl.compare({"o": held[other], "c": held["censored"]})
+
+
+def test_fits_with_other_labels_have_the_same_values() -> None:
+    text = "index c in 1..3\ninput x : real\noutput y : {}\n{}\nlatent f{}(x) ~ GP(0, RBF(1))\ny ~ {}"
+    grades = {"x": X, "y": 1 + RNG.integers(3, size=40), "site": RNG.choice(["a", "b"], 40)}
+    site = "index s in 1..S\ninput site : label[s]\nparam a[s] : real = 0"
+    cut = "param cut : ordered[2] = [-1, 1]"
+    held = {
+        "ordered": text.format("ordinal[c]", cut, "", "Ordinal(probit = f, cutpoints = cut)"),
+        "by site": text.format("ordinal[c]", cut + "\n" + site, "", "Ordinal(probit = f + a[site], cutpoints = cut)"),
+        "free": text.format("label[c]", "", "[c]", "Categorical(logits = f)"),
+    }
+    assert len(gpdsl.compare({name: held_back(each, grades) for name, each in held.items()}).rows) == 3
+    one, other = (held_back(held["free"], {**grades, "y": y}) for y in (grades["y"], grades["y"][::-1]))
+    with pytest.raises(gpdsl.GpdslError, match="a and b have other values of `y`"):
+        gpdsl.compare({"a": one, "b": other})
+
+
 def test_what_cannot_be_compared() -> None:
     counts = gpdsl.compile(TEXT.format(name="n", kind="count", ell=1, law="Poisson(exp(f))"))
     other = unlearnt(counts, {"x": X, "y": RNG.poisson(2, 40)})
