@@ -48,7 +48,28 @@ KERNELS = _by_words(
             "a formula of your own: `kernel walk(a, b) = (abs(a) + abs(b) - abs(a - b)) / 2`, used as `s2 * walk()`"
         ),
         "icm lmc coregionalize indexkernel": "write `RBF(ell, on = x) * Coregion(W, kappa, on = task)`",
-        "arcsin neuralnetwork": "write `ArcCosine(1)`, the kernel of a wide layer of neurons",
+        "arcsin arccos neuralnetwork": "write `ArcCosine(1)`, the kernel of a wide layer of neurons",
+        "rq rationalquadratickernel": "write `RationalQuadratic(ell, alpha)`",
+        "add additive product": "kernels are added and multiplied, `RBF(ell) + Linear()`, `RBF(ell) * Linear()`",
+        "localperiodic locallyperiodic quasiperiodic": "write `RBF(10) * Periodic(1, period)`: it changes slowly",
+        "sho celerite harmonic oscillator damped": "write `Matern12(ell) * Cosine(period)`, waves that die away",
+        "hamming overlap categoricalkernel categorical": (
+            "categories are labels, and a latent has its own function for each: `latent f[s](x) ~ ...`, `f[site]`; or "
+            "one function of both: `RBF(ell, on = x) * Coregion(W, kappa, on = task)`"
+        ),
+        "haversine greatcircle spherical geodesic geographic sphere": (
+            "distances on a sphere are those of points in space: columns `cos(lat) * cos(lon)`, `cos(lat) * sin(lon)` "
+            "and `sin(lat)` of the data, `input p : real[3]`, and a kernel of these"
+        ),
+        "spline cubicspline thinplate smoothingspline integratedwiener": (
+            "a formula of your own, for columns of positive numbers: `kernel spline(a, b) = min(a, b)^2 * "
+            "(3 * max(a, b) - min(a, b)) / 6`, used as `s2 * spline()`"
+        ),
+        "gibbs nonstationary": (
+            "a formula of your own, here of a length-scale exp(g * x): `kernel gibbs(a, b; g) = sqrt(2 * exp(g * (a + "
+            "b)) / (exp(2 * g * a) + exp(2 * g * b))) * exp(-(a - b)^2 / (exp(2 * g * a) + exp(2 * g * b)))`"
+        ),
+        "nngp vecchia sgpr svgp": "many rows are a matter of the fit and not of the kernel: `infer vi: inducing = 200`",
         "pc": _PC,
     }
 )
@@ -73,7 +94,7 @@ DISTRIBUTIONS = _by_words(
             "write `Ordinal(logit = f, cutpoints = cut)`, with `param cut : ordered[3]` for an output of `ordinal[c]`"
         ),
         "ordered_probit orderedprobit": "write `Ordinal(probit = f, cutpoints = cut)`, with `param cut : ordered[3]`",
-        "lkjcholesky lkj_corr_cholesky lkjcorr lkj_corr": "write `LKJ(eta)`",
+        "lkjcholesky lkj_corr_cholesky lkjcorr lkj_corr wishart inversewishart inverse_wishart": "write `LKJ(eta)`",
         "multi_normal mvnormal mvn": "write `MultivariateNormal(mean, covariance = S)`",
         "gp": "declare `latent f(x) ~ GP(mean, kernel)`, and observe it: `y ~ Normal(f, sigma)`",
         "double_exponential doubleexponential": "write `Laplace(mean, scale)`",
@@ -97,10 +118,17 @@ DISTRIBUTIONS = _by_words(
         "logitnormal logit_normal logisticnormal": "write `logit(y) ~ Normal(f, sigma)`",
         "loglogistic": "write `log(y) ~ Logistic(f, s)`",
         "halflaplace": "write `Exponential(1 / scale)`",
+        "cox lgcp": "write `Poisson(exp(f))` for counts of cells, with the kernel in the line of `f`",
+        "betaproportion beta_proportion": "write `Beta(a = mean * phi, b = (1 - mean) * phi)`",
+        "delta dirac pointmass deterministic": "what is known exactly is `const a = 1`, what is computed `let g = ...`",
+        "loguniform log_uniform reciprocal jeffreys": (
+            "write `LogNormal(0, 3)`, nearly flat in the logarithm; a flat density over all scales has no prior mass"
+        ),
         "skewnormal skew_normal asymmetriclaplace generalizednormal exgaussian inversegaussian wald "
         "generalizedgamma inverse_gaussian betaprime multinomial hurdlepoisson "
         "generalizedpoisson tweedie discreteuniform hurdlenegativebinomial conwaymaxwellpoisson compoisson "
-        "vonmises gumbel pareto gompertz kumaraswamy": (
+        "vonmises gumbel pareto gompertz kumaraswamy gev generalizedextremevalue gpd generalizedpareto genpareto "
+        "hurdle triangular huber rice bradleyterry plackettluce": (
             "not in the table, and none of it is the same: give its log density, `density name(y | m, s) = ...`"
         ),
     }
@@ -147,6 +175,7 @@ TYPES = _by_words(
     }
 )
 """Types of other tools, by those that columns have here."""
+BINARY_INPUT = "0 and 1 of an input are numbers: `input {name} : count`; words are levels, `input {name} : label[s]`"
 
 _OTHER_ROWS = (
     "a statement holds for one row and reads no other: what is of another row, such as the value before, is a column "
@@ -159,6 +188,8 @@ WORDS = _by_words(
         "inv_phi qnorm ndtri norminv": "write `probit(p)`",
         "cloglog inv_cloglog": "write `1 - exp(-exp(f))`",
         "square": "write `f^2`",
+        "cube": "write `f^3`",
+        "cbrt": "write `f^(1 / 3)`, for a positive `f`",
         "inv": "write `1 / f`",
         "exp2": "write `2^f`",
         "ln": "write `log(f)`",
@@ -212,6 +243,7 @@ STARTS = _by_words(
             "columns of the data are declared, `input x : real`, `output y : real`, and what is predicted has a "
             "distribution, `y ~ Normal(f, sigma)`"
         ),
+        "standardise standardize normalise normalize scale": "write `infer vi: standardise = [x, y]`, or `true`",
         "noise nugget": "noise is part of an output's distribution: `param sigma : positive`, `y ~ Normal(f, sigma)`",
         "mean mean_function": "a mean stands in the line of its latent: `latent f(x) ~ GP(m, s2 * RBF(ell))`",
         "kern cov covariance": "a kernel stands in the line of its latent: `latent f(x) ~ GP(0, s2 * RBF(ell))`",
@@ -221,6 +253,13 @@ STARTS = _by_words(
     }
 )
 """First words of lines."""
+
+NOISE_ADDED = "noise is not added: the distribution has the mean as its first argument, `y ~ Normal(f, sigma)`"
+PROCESSES_ADDED = (
+    "kernels are added, `GP(0, s2 * RBF(ell) + Matern32(w))`; or each process is a latent of its own, "
+    "`y ~ Normal(f + g, sigma)`"
+)
+"""Sums of what is not added."""
 
 SUBSCRIPT_OF_A_ROW = "write `{name}` alone: " + _OTHER_ROWS
 

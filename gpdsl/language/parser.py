@@ -18,6 +18,7 @@ from gpdsl.language.habits import (
     BLOCKS,
     FORMS,
     KERNELS as HABITS,
+    NOISE_ADDED,
     SIGNS,
     STARTS,
     standardise_habit,
@@ -190,6 +191,10 @@ _LEVELS = (
     "words of a label are not compared in a model: what differs from level to level has its index, "
     "`param b[s] : real`, read as `b[site]` with `input site : label[s]`"
 )
+_ABOVE_ZERO = re.compile(r"\s*param\s+(\w+)\s*(?::\s*real\s*)?>=?\s*0(\.0*)?\s*$")
+_LIMIT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_WITHIN = re.compile(rf"\s*param\s+(\w+)\s*(?::\s*(\w+)?)?\s*(?:in)?\s*[\[(]\s*{_LIMIT}\s*,\s*{_LIMIT}\s*[\])]")
+"""A parameter with two bounds as other tools write them: `param s : positive in [0.1, 2]`, `param s in (0, 1)`."""
 _CONDITION = "let g = if x > 0 then f else 1"
 _KERNEL_BY_NAME = (
     "kernels of the table are written where they are used, `latent f(x) ~ GP(0, RBF(ell) + White())`; a formula has "
@@ -219,7 +224,9 @@ def misspelt_statement(piece: Piece) -> Mistake | None:
 
 def _made_by(name: str, text: str) -> str:
     """What to write instead of `ell = pm.Gamma("ell", 2, 1)` and the like; nothing of a value without modules."""
-    called = _CALLED.findall(text) if _MEMBER.search(text) else []
+    called = _CALLED.findall(text)
+    if not _MEMBER.search(text):
+        return NOISE_ADDED if any(each in DISTRIBUTIONS for each in called) else ""
     prior = next((each for each in called if each in DISTRIBUTIONS), "")
     if prior:
         support = DISTRIBUTIONS[prior].support
@@ -259,12 +266,14 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     if token == "then" and "comparison" in expected:
         form = "if f > 0 then 1 else 2"
     if token in ("if", "<", ">", "<=", ">=", "==", "!=") and "comparison" not in expected:
-        form = "param sigma : real(lower = 0)" if piece.text.lstrip().startswith("param ") else _CONDITION
+        below = _ABOVE_ZERO.match(piece.text)
+        bounded = f"param {below[1]} : positive" if below else "param sigma : real(lower = 0)"
+        form = bounded if piece.text.lstrip().startswith("param ") else _CONDITION
     if token == "~" and piece.text.lstrip().startswith("param "):
         form = "param a : real ~ Normal(0, 1)"
     span = Span(line, token.column, line, token.column + len(token))
     declared = _DECLARED.match(piece.text) if token == ":" else None
-    if declared:
+    if declared and declared[1] not in STATEMENTS:
         habit = f"say first what it is: `param {declared[1]} : {declared[2]}`, `input ...` or `output ...`"
         return wrong.Unexpected(span, ":", expected, form, habit)
     several = _SEVERAL.match(piece.text) if token == "," else None
@@ -286,6 +295,18 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         habit = f'levels that are words stand in quotes: `"{token}"`'
     elif token == "=" and before.startswith("kernel "):
         habit = _KERNEL_BY_NAME
+    elif token == "=" and re.fullmatch(r"\s*infer\s+\w+\s*", before):
+        habit = "the engine stands before the colon: `infer mcmc: chains = 4`, `infer vi: posterior = full`"
+    elif token == "per" and re.search(r":\s*time\s*$", before):
+        habit = "units stand in brackets: `input t : time(per = day)`"
+    elif token == "~" and before.startswith("latent "):
+        name = before.split()[1]
+        habit = f"a function has its inputs, `latent {name}(x) ~ GP(0, RBF(1))`; a number that is not known is " + (
+            f"`param {name} : real ~ Normal(0, 1)`, and one in each row `row {name} ~ Normal(0, 1)`"
+        )
+    elif bounds := _WITHIN.match(piece.text) if token in ("in", "[", "(") else None:
+        kind = bounds[2] or ("positive" if float(bounds[3]) >= 0 else "real")
+        habit = f"bounds stand behind the type: `param {bounds[1]} : {kind}(lower = {bounds[3]}, upper = {bounds[4]})`"
     return wrong.Unexpected(span, shown, expected, form, habit)
 
 

@@ -121,6 +121,23 @@ SNIPPETS = {
     "size_of_a_label": TEXT.replace("output y : real", "output y : label[3]"),
     "number_of_functions": TEXT.replace("latent f(x)", "latent f[3](x)"),
     "unit_of_an_input": TEXT.replace("input x : real", "input x : unit"),
+    "index_of_columns": TEXT.replace("x : real", "x : real[D]").replace("ell : positive{prior}", "ell[D] : positive"),
+    "bounds_in_brackets": TEXT.replace("ell : positive{prior}", "ell : positive in [0.1, 2]"),
+    "bounds_for_a_type": TEXT.replace("ell : positive{prior}", "ell : [-1, 1e2]"),
+    "above_zero": TEXT.replace("ell : positive{prior}", "ell > 0"),
+    "process_without_its_word": TEXT.replace("latent f", "f"),
+    "sum_of_processes": TEXT.replace("{kernel}(ell))", "RBF(ell)) + GP(0, RBF(1))"),
+    "noise_added": TEXT.replace("{law}", "f + Normal(0, sigma)"),
+    "noise_added_by_equals": TEXT.replace("y ~ {law}", "y = f + Normal(0, sigma)"),
+    "latent_number": TEXT.replace("latent f(x) ~ GP(0, s2 * {kernel}(ell))", "latent f ~ Normal(0, 1)"),
+    "engine_by_equals": TEXT + "infer engine = mcmc\n",
+    "engine_behind_a_colon": TEXT + "infer: mcmc(chains = 4)\n",
+    "unit_of_time": TEXT.replace("input x : real", "input x : time per day"),
+    "outputs_side_by_side": TEXT.replace("output", "output z : real\noutput").replace("y ~ {law}", "[y, z] ~ {law}"),
+    "quotient_of_differentials": TEXT.replace("{law}", "Normal(df / dx, sigma)"),
+    "zeros_and_ones_as_input": TEXT.replace("input x : real", "input x : binary"),
+    "scale_of_probabilities": TEXT.replace("output y : real", "output y : binary").replace("{law}", "Bernoulli(f)"),
+    "standardise_as_a_statement": TEXT + "standardise x\n",
     "log_link": TEXT.replace("output y : real", "output y : count").replace("{law}", "Poisson(log = f)"),
 }
 """What is written in other tools: a model with one habit each, whose message is kept beside its name."""
@@ -196,13 +213,13 @@ output v : real
 v ~ Normal(x, 1)
 const eta = 2
 """
-POSITIVE = "s2, s0, ell, period, alpha, mean, sd, scale, df, sigma, shape, rate, dispersion, tau, s"
+POSITIVE = "s2, s0, ell, period, alpha, mean, sd, scale, df, sigma, shape, rate, dispersion, tau, s, phi"
 DECLARED += "".join(f"param {each} : positive\n" for each in POSITIVE.split(", "))
 PLACES = {
     "kernel": ["latent f(x) ~ GP(0, {})", "latent f(x, task) ~ GP(0, {})"],
     "law": [
         f"latent f(x) ~ GP(0, RBF(1))\noutput y : {kind}\n{left} ~ {{}}"
-        for kind in ("real", "positive", "count", "binary", "ordinal[c]")
+        for kind in ("real", "positive", "unit", "count", "binary", "ordinal[c]")
         for left in ("y", "log(y)")
     ]
     + ["latent f[c](x) ~ GP(0, RBF(1))\noutput y[c] : real\ny ~ {}", "param L[c, d] : correlation_factor ~ {}"],
@@ -225,6 +242,18 @@ def test_what_a_habit_says_to_write_can_be_compiled(place: str, table: Mapping[s
     assert len(codes) > 13
     for code in codes:
         assert any(compiles(f"{DECLARED}{form.format(code)}\n") for form in PLACES[place]), code
+
+
+def test_kernels_by_formula_that_habits_give_can_be_compiled() -> None:
+    given = {said for said in habits.KERNELS.values() if "`kernel " in said}
+    assert len(given) == 3
+    for said in given:
+        formula, *used = re.findall("`([^`]*)`", said)
+        use = used[0] if used else "gibbs(1)"
+        gpdsl.compile(
+            f"input x : positive\noutput y : real\nparam s2 : positive\n{formula}\n"
+            f"latent f(x) ~ GP(0, {use})\ny ~ Normal(f, 1)"
+        )
 
 
 LINES = (
@@ -279,8 +308,8 @@ def test_functions_of_other_tools_are_those_that_are_to_be_written() -> None:
 def test_a_scale_that_is_to_be_said_is_told_by_the_link() -> None:
     binary = "input x : real\noutput y : binary\nlatent f(x) ~ GP(0, RBF(1))\ny ~ "
     for law, remedy in (
-        ("Bernoulli(sigmoid(f))", "for example `Bernoulli(p = ...)`"),
-        ("Bernoulli(f)", "for example `Bernoulli(logit = ...)`"),
+        ("Bernoulli(sigmoid(f))", "for example `Bernoulli(p = sigmoid(f))`"),
+        ("Bernoulli(f)", "for example `Bernoulli(logit = f)`"),
         ("Bernoulli(probs = Phi(f))", "write `Bernoulli` with `p = probs`"),
         ("Bernoulli(cloglog = f)", "write `Bernoulli` with `p = 1 - exp(-exp(f))`"),
     ):
@@ -315,7 +344,7 @@ def test_signs_and_names_of_other_tools(written: str, remedy: str) -> None:
 
 def test_priors_and_processes_on_lines_of_their_own() -> None:
     assert told(more="sigma ~ HalfNormal(1)\n").endswith("`param sigma : positive ~ HalfNormal(1)`")
-    assert told(more="g ~ GP(0, RBF(1))\n").endswith("`latent g(x) ~ GP(...)`")
+    assert told(more="g ~ GP(0, RBF(1))\n").endswith("`latent g(x) ~ GP(0, RBF(1))`")
 
 
 @pytest.mark.parametrize("prior", ["HalfNormal(1)", "HalfCauchy(2)", "HalfStudentT(4, 1)", "InverseGamma(3, 2)"])

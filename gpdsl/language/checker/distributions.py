@@ -283,7 +283,10 @@ def match_distribution(scope: Scope, call: syntax.Call, entry: Distribution) -> 
         given = positional[len(plain)].value
         link = given.function.text if isinstance(given, syntax.Call) else ""
         likely = "p" if link in ("sigmoid", "Phi") and "p" in alternatives else alternatives[0]
-        shown = ", ".join([*plain, f"{likely} = ..."])
+        words = [scope.quote(each.value.span).strip("`") for each in positional]
+        shown = ", ".join([*words[: len(plain)], f"{likely} = {words[len(plain)]}"])
+        if "this" in words:
+            shown = ", ".join([*plain, f"{likely} = ..."])
         scope.problems.fail(MustBeNamed(positional[len(plain)].span, entry.name, choices, f"{entry.name}({shown})"))
     matched = match_arguments(scope, call, plain, signature(entry), required=required, named_only=alternatives)
     chosen = [name for name in alternatives if name in matched]

@@ -26,7 +26,7 @@ TRANSFORMED = ("real", "positive", "unit")
 """Kinds of outputs whose transforms have a density."""
 
 _ADVICE = {
-    "process": "a latent process begins with its word and has its inputs: `latent {name}(x) ~ GP(...)`",
+    "process": "a latent process begins with its word and has its inputs: `latent {name}(x) ~ {prior}`",
     "prior": "the prior of a parameter stands in its declaration: `param {name} : positive ~ {prior}`",
     "none": "if `{name}` is data that the model explains, declare `output {name} : real`",
     "latent": "the prior of a latent stands in its declaration; observe an output: `y ~ Normal({name}, sigma)`",
@@ -79,22 +79,21 @@ class Observed:
 def check_left(scope: Scope, formula: syntax.Formula, right: syntax.Formula | None = None) -> Observed:
     """One part of a left side, and what stands right of its `~`."""
     if not isinstance(formula, syntax.Name):
-        return _transformed(scope, formula)
+        return _transformed(scope, formula, right)
     name = formula.identifier
     sort = scope.sorts.get(name.text)
     if sort is None and name.text not in scope.lost:
-        process = isinstance(right, syntax.Call) and right.function.text == "GP"
+        process = _is_process(right)
         suggestion = "" if process else scope.problems.suggest(name.text, scope.outputs)
         law = right.function.text if isinstance(right, syntax.Call) else ""
-        prior = "" if right is None else scope.quote(right.span).strip("`")
+        prior = _quoted(scope, right, "GP(...)" if process else "...")
         kind = "process" if process else "prior" if law in PRIORS or (law and scale_habit(name.text)) else "none"
         advice = _ADVICE[kind].format(name=name.text, prior=prior)
         scope.problems.add(NotAnOutput(name.span, name.text, "not declared", advice, suggestion))
         scope.lost.add(name.text)
     if scope.sort_of(name) != "output":
         what, advice = SORTS[scope.sort_of(name)], _ADVICE.get(scope.sort_of(name), _ADVICE["none"])
-        quoted = "this" if right is None else scope.quote(right.span)
-        prior = "Normal(0, 1)" if quoted == "this" else quoted.strip("`")
+        prior = _quoted(scope, right, "Normal(0, 1)")
         kind = scope.params[name.text].constraint if name.text in scope.params else "real"
         advice = advice.format(name=name.text, kind=kind, prior=prior)
         scope.problems.fail(NotAnOutput(name.span, name.text, what, advice))
@@ -139,7 +138,22 @@ def _without_guards(node: _Tree) -> _Tree:
 # --- transforms -------------------------------------------------------------------------------------------------
 
 
-def _transformed(scope: Scope, formula: syntax.Formula) -> Observed:
+def _quoted(scope: Scope, right: syntax.Formula | None, otherwise: str) -> str:
+    """What stands right of the sign, for an example; something else where it is long."""
+    quoted = "this" if right is None else scope.quote(right.span)
+    return otherwise if quoted == "this" else quoted.strip("`")
+
+
+def _is_process(right: syntax.Formula | None) -> bool:
+    return isinstance(right, syntax.Call) and right.function.text == "GP"
+
+
+def _transformed(scope: Scope, formula: syntax.Formula, right: syntax.Formula | None) -> Observed:
+    if _is_process(right) and isinstance(formula, syntax.Call) and formula.function.text not in scope.sorts:
+        name, span = formula.function, formula.span
+        remedy = f"a latent process begins with its word: `latent {name.text}(x) ~ {_quoted(scope, right, 'GP(...)')}`"
+        scope.lost.add(name.text)
+        scope.problems.fail(LeftSide(span, "this is a function without a declaration", remedy))
     mentions = [each for each in nodes(formula) if isinstance(each, syntax.Name)]
     mentions = [each for each in mentions if scope.sorts.get(each.identifier.text) == "output"]
     names = sorted({each.identifier.text for each in mentions})
@@ -147,6 +161,11 @@ def _transformed(scope: Scope, formula: syntax.Formula) -> Observed:
         shown = " and ".join(f"`{each}`" for each in names)
         example = f"`{names[0]} ~ Normal({names[1]} + f, s)`"
         remedy = f"keep one of them on the left; the right side may read the others: {example}"
+        if isinstance(formula, syntax.Array):
+            remedy = (
+                "outputs that vary together are one output along an index: `index t in 1..2`, `output y : real[t]`, "
+                "`y ~ MultivariateNormal(u, covariance = S)`, whose columns are `columns={'y': [...]}` in Python"
+            )
         scope.problems.fail(LeftSide(formula.span, f"this reads {shown}", remedy))
     if not mentions:
         unknown = _unknown(scope, formula)

@@ -21,7 +21,7 @@ from gpdsl.language.errors.calls import NotADistribution, UnknownDistribution, W
 from gpdsl.language.errors.definitions import LeftSide, NotObservedElements, OutputCycle
 from gpdsl.language.errors.limits import TooManyObservations
 from gpdsl.language.errors.names import NotReadable, ObservedTwice
-from gpdsl.language.habits import DISTRIBUTIONS as HABITS
+from gpdsl.language.habits import DISTRIBUTIONS as HABITS, NOISE_ADDED
 from gpdsl.language.vocabulary import DISTRIBUTIONS, MAX_CASES, Span
 
 # Which elements of an output each line observes, and in which order outputs that read each other can be drawn.
@@ -133,7 +133,9 @@ def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen
     observed = [check_left(scope, part, statement.distribution) for part in statement.left]
     call = statement.distribution
     if not isinstance(call, syntax.Call):
-        scope.problems.fail(NotADistribution(call.span))
+        sides = (call.left, call.right) if isinstance(call, syntax.Binary) else ()
+        added = any(isinstance(each, syntax.Call) and each.function.text in DISTRIBUTIONS for each in sides)
+        scope.problems.fail(NotADistribution(call.span, NOISE_ADDED if added else ""))
     name = call.function.text
     if name in scope.likelihoods:
         distribution = _external(scope, call, observed, scope.likelihoods[name])

@@ -19,7 +19,7 @@ from gpdsl.language.errors.definitions import PriorElsewhere
 from gpdsl.language.errors.functionals import RowNotNormal, SeveralLabels
 from gpdsl.language.errors.limits import NotFinite, SizeOutOfRange
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.habits import DISTRIBUTIONS as HABITS, TYPES
+from gpdsl.language.habits import BINARY_INPUT, DISTRIBUTIONS as HABITS, TYPES
 from gpdsl.language.vocabulary import CONSTRAINTS, DISTRIBUTIONS, INPUT_KINDS, MAX_AXIS, OUTPUT_KINDS
 
 
@@ -58,20 +58,22 @@ def _levels(scope: Scope, statement: syntax.IndexStatement) -> tuple[int | float
     return tuple(level for level, _ in statement.levels)
 
 
-def _word(scope: Scope, kind: syntax.Type, statement: str, known: tuple[str, ...]) -> str:
+def _word(scope: Scope, name: syntax.Identifier, kind: syntax.Type, statement: str, known: tuple[str, ...]) -> str:
     word = kind.word
     if word.text not in known:
         shown = ", ".join(f"`{each}`" for each in known)
         habit, elsewhere = TYPES.of(word.text), word.text in TYPES.values()
         suggestion = habit if habit in known else "" if elsewhere else scope.problems.suggest(word.text, known)
         what = f"an {statement}" if statement[0] in "aeio" else f"a {statement}"
-        scope.problems.fail(UnknownType(word.span, word.text[:30], what, shown, suggestion))
+        binary = statement == "input" and "binary" in (habit, word.text)
+        said = BINARY_INPUT.format(name=name.text) if binary else ""
+        scope.problems.fail(UnknownType(word.span, word.text[:30], what, shown, suggestion, said))
     return word.text
 
 
 def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
     """`input x : real[13]`, `input t : time(per = hour)`."""
-    kind = _word(scope, statement.type, "input", INPUT_KINDS)
+    kind = _word(scope, statement.declared.name, statement.type, "input", INPUT_KINDS)
     unit = constraints.time_unit(scope, statement.type) if kind == "time" else ""
     if statement.type.bounds and not unit:
         constraints.refuse_bounds(scope, statement.type.bounds[0], "an input")
@@ -88,7 +90,7 @@ def check_input(scope: Scope, statement: syntax.InputStatement) -> None:
 
 def check_output(scope: Scope, statement: syntax.OutputStatement) -> None:
     """`output y[p] : count`, `output y : label[c]`, `output y : ordinal[c]`."""
-    kind = _word(scope, statement.type, "output", OUTPUT_KINDS)
+    kind = _word(scope, statement.declared.name, statement.type, "output", OUTPUT_KINDS)
     if statement.type.bounds:
         constraints.refuse_bounds(scope, statement.type.bounds[0], "an output")
     name, sizes, label = statement.declared.name, statement.type.sizes, None
@@ -128,7 +130,7 @@ def _distinct(scope: Scope, name: syntax.Identifier, axes: tuple[m.Axis, ...]) -
 
 def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
     """`param sigma[p] : positive = 0.1 fixed`; its prior is checked once every name is known."""
-    constraint = _word(scope, statement.type, "parameter", tuple(CONSTRAINTS))
+    constraint = _word(scope, statement.declared.name, statement.type, "parameter", tuple(CONSTRAINTS))
     name = statement.declared.name
     axes = declared_axes(scope, name, statement.declared.indices, statement.type.sizes)
     if constraint in constraints.SHAPED:

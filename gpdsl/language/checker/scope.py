@@ -240,6 +240,8 @@ class Scope:
             suggestion = self.problems.suggest(name.text, [*local, *self.sorts])
             first = "write it among the arguments, or declare it" if local else "declare it"
             habit = word_habit(name.text) or ("" if suggestion or local else scale_habit(name.text))
+            if name.text[0] == "d" and self.sorts.get(name.text[1:]) in ("latent", "input"):
+                habit = "the derivative of a latent by one of its inputs is `D(f, x)`"
             self.problems.add(UnknownName(name.span, name.text, suggestion, first, habit))
             # Said once: the other uses of the same name are the same mistake.
             self.lost.add(name.text)
@@ -269,6 +271,14 @@ class Scope:
                 f"`input {name} : label[{free}]`, `param a[{free}] : real`; `a[{name}]` reads that of the row"
             )
         shown = ", ".join(f"`{each}`" for each in list(self.indices)[:5])
+        tables: tuple[Mapping[str, Any], ...] = (self.inputs, self.outputs, self.consts, self.params)
+        sized = [each for table in tables for each, of in table.items() if name in {axis.dimension for axis in of.axes}]
+        if sized:
+            free = next((each for each in (name.lower(), *"dkpqj") if each not in {name, *self.sorts}), f"{name}s")
+            return (
+                f"`{name}` is a size, that of `{sized[0]}`, and a size follows the type: `param a : real[{name}]`; "
+                f"an index of this size is declared by `index {free} in 1..{name}`"
+            )
         size = name.upper()
         free = f"`index {name} in 1..{size}`, whose size the data say, or " * (size not in {name, *self.sorts})
         return f"declare it: {free}`index {name} in 1..4`" + (f"; declared are {shown}" if shown else "")

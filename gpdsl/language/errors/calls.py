@@ -107,6 +107,7 @@ class UnknownType(Mistake, code="E309"):
     statement: str
     known: str
     suggestion: str = ""
+    habit: str = ""
     message: ClassVar = "`{word}` is not a type of {statement}"
     label: ClassVar = "expected {known}"
     help: ClassVar = "types of {statement}: {known}"
@@ -115,6 +116,7 @@ class UnknownType(Mistake, code="E309"):
 class NotADistribution(Mistake, code="E310"):
     """Something other than a call right of `~`."""
 
+    habit: str = ""
     message: ClassVar = "right of `~` stands a distribution"
     label: ClassVar = "not a distribution"
     help: ClassVar = "for example `y ~ Normal(f, sigma)`; to define a quantity, write `let g = ...`"
@@ -123,6 +125,7 @@ class NotADistribution(Mistake, code="E310"):
 class NotAProcess(Mistake, code="E311"):
     """A latent that is not a GP."""
 
+    habit: str = ""
     message: ClassVar = "a latent is a Gaussian process"
     label: ClassVar = "expected `GP(mean, kernel)`"
     help: ClassVar = "for example `latent f(x) ~ GP(0, s2 * RBF(ell))`"
