@@ -13,11 +13,84 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.habits import ARGUMENTS, FITTED, NAMES, PREDICTED
 from gpdsl.language.vocabulary import closest
 
 Kind = TypeVar("Kind", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _by_word(table: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    """What each word may be called here."""
+    words = {word for several in table.values() for word in several.split()}
+    return {word: tuple(own for own, several in table.items() if word in several.split()) for word in words}
+
+
+_ARGUMENTS = {
+    "seed": "random_state random_seed rng key",
+    "folds": "n_splits splits cv k n_folds",
+    "count": "n size n_samples num_samples samples num draws shape",
+    "draws": "n size n_samples num_samples samples num count",
+    "rows": "n size n_samples num_samples samples",
+    "probabilities": "q quantiles p prob level percentiles",
+    "level": "ci prob hdi_prob coverage confidence",
+    "level = 1 - alpha": "alpha",
+    "by": "groupby group groups group_by freq",
+    "path": "filename file fname out save",
+    "data": "x df frame newdata new_data xnew x_test dataset",
+    "observed": "y y_true values",
+    "names": "name columns var_names vars",
+    "name": "names output var_name var",
+    "condition": "event expression expr",
+    "statistic": "stat t",
+    "against": "reference method with_",
+    "text": "source model code string",
+    "model": "kernel likelihood",
+    "options": "optimizer n_restarts_optimizer learning_rate",
+    "externals": "functions callables",
+    "fits": "models",
+}
+ARGUMENTS = _by_word(_ARGUMENTS)
+"""Words of other tools for arguments, by what they may be called here."""
+
+_NAMES = {
+    "variance": "var",
+    "sd": "std stddev scale",
+    "quantile": "quantiles percentile percentiles median ppf mode",
+    "interval": "hdi ci credible_interval confint conf_int intervals confidence_region",
+    "covariance": "cov full_covar covariance_matrix predict_f_full_cov",
+    "sample": "samples rvs sample_y rsample draw",
+    "parameters": "params hyperparameters kernel_ coef coef_ get_params theta kernel lengthscale lengthscales noise "
+    "likelihood state_dict trainable_variables",
+    "elbo": "lml log_marginal_likelihood marginal_likelihood evidence log_evidence bound loss",
+    "log_predictive_density": "score log_prob logpdf log_likelihood nlpd predict_log_density",
+    "summary": "print describe print_summary",
+    "cross_validate": "kfold cv cross_val_score k_fold",
+    "check_predictive": "ppc posterior_predictive_check pp_check posterior_predictive",
+    "to_frame": "to_pandas to_df to_dataframe dataframe df to_csv to_dict values table",
+    "probability": "prob cdf sf proba predict_proba",
+    "plot": "show draw_plot plot_samples",
+    "to_datatree": "to_arviz to_inferencedata idata inference_data trace",
+    "predict": "posterior predict_f predict_y forecast predict_mean fittedvalues",
+    "fit": "train optimize optimise minimize infer run fit_transform",
+    "sample_prior": "simulate sample prior sample_prior_predictive prior_predictive",
+    "save": "dump export write",
+    "graph": "to_graphviz model_to_graphviz plot",
+    "latex": "to_latex equations",
+    "draw_functions": "sample_functions pathwise paths predict_f_samples",
+    "loo": "psis_loo loo_cv lpo",
+}
+NAMES = _by_word(_NAMES)
+"""Words of other tools for methods and attributes, by what they may be called here."""
+
+PREDICTED = frozenset(
+    {"mean", "sd", "variance", "covariance", "quantile", "interval", "sample", "draws", "probability", "total", "label"}
+)
+"""Methods of predictions that are looked for elsewhere."""
+
+FITTED = frozenset(
+    {"predict", "summary", "parameters", "elbo", "save", "plot", "loo", "draw_functions", "cross_validate", "report"}
+)
+"""Methods and attributes of fits that are looked for at models."""
 
 
 class CallError(GpdslError, TypeError):

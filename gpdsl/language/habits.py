@@ -272,6 +272,24 @@ SIGNS: Mapping[str, str] = {
 }
 """Two characters, or one, at which a statement is not read."""
 
+ADVICE: Mapping[str, str] = {
+    ";": "end the statement by starting a new line",
+    "'": 'write texts with double quotation marks, "like this"; a derivative is `D(f, x)`',
+    "−": "this is a typographic minus; write `-`",
+    "×": "write `*` for a product",
+    "·": "write `*` for a product",
+    "≥": "write `>=`",
+    "≤": "write `<=`",
+    "≠": "write `!=`",
+    "²": "write `^2` for a square",
+    "∼": "write `~`, the tilde of the keyboard",
+    ".": "names have no modules: write `Normal(f, sigma)`",
+    "%": "a comment starts with `#`, and a remainder is `x - 7 * floor(x / 7)`",
+    "!": "unequal is `!=`, and a condition is negated by `not`",
+    "&": "write `and`",
+}
+"""Characters at which a statement is not read."""
+
 FORMS: Mapping[str, str] = dict.fromkeys(("real", "int", "vector"), "param sigma : positive ~ HalfNormal(1)")
 """Declarations of Stan by their first word: one statement of the kind that they become."""
 BLOCK = re.compile(r"\s*(functions|(transformed\s+)?(data|parameters)|model|generated\s+quantities)\s*")
@@ -328,79 +346,6 @@ NO_OPTIONS = _by_words(
 """Words of other tools for what is no option of a fit, and where it is instead."""
 
 
-def _by_word(table: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-    """What each word may be called here."""
-    words = {word for several in table.values() for word in several.split()}
-    return {word: tuple(own for own, several in table.items() if word in several.split()) for word in words}
-
-
-_ARGUMENTS = {
-    "seed": "random_state random_seed rng key",
-    "folds": "n_splits splits cv k n_folds",
-    "count": "n size n_samples num_samples samples num draws shape",
-    "draws": "n size n_samples num_samples samples num count",
-    "rows": "n size n_samples num_samples samples",
-    "probabilities": "q quantiles p prob level percentiles",
-    "level": "ci prob hdi_prob coverage confidence",
-    "level = 1 - alpha": "alpha",
-    "by": "groupby group groups group_by freq",
-    "path": "filename file fname out save",
-    "data": "x df frame newdata new_data xnew x_test dataset",
-    "observed": "y y_true values",
-    "names": "name columns var_names vars",
-    "name": "names output var_name var",
-    "condition": "event expression expr",
-    "statistic": "stat t",
-    "against": "reference method with_",
-    "text": "source model code string",
-    "model": "kernel likelihood",
-    "options": "optimizer n_restarts_optimizer learning_rate",
-    "externals": "functions callables",
-    "fits": "models",
-}
-ARGUMENTS = _by_word(_ARGUMENTS)
-"""Words of other tools for arguments, by what they may be called here."""
-
-_NAMES = {
-    "variance": "var",
-    "sd": "std stddev scale",
-    "quantile": "quantiles percentile percentiles median ppf mode",
-    "interval": "hdi ci credible_interval confint conf_int intervals confidence_region",
-    "covariance": "cov full_covar covariance_matrix predict_f_full_cov",
-    "sample": "samples rvs sample_y rsample draw",
-    "parameters": "params hyperparameters kernel_ coef coef_ get_params theta kernel lengthscale lengthscales noise "
-    "likelihood state_dict trainable_variables",
-    "elbo": "lml log_marginal_likelihood marginal_likelihood evidence log_evidence bound loss",
-    "log_predictive_density": "score log_prob logpdf log_likelihood nlpd predict_log_density",
-    "summary": "print describe print_summary",
-    "cross_validate": "kfold cv cross_val_score k_fold",
-    "check_predictive": "ppc posterior_predictive_check pp_check posterior_predictive",
-    "to_frame": "to_pandas to_df to_dataframe dataframe df to_csv to_dict values table",
-    "probability": "prob cdf sf proba predict_proba",
-    "plot": "show draw_plot plot_samples",
-    "to_datatree": "to_arviz to_inferencedata idata inference_data trace",
-    "predict": "posterior predict_f predict_y forecast predict_mean fittedvalues",
-    "fit": "train optimize optimise minimize infer run fit_transform",
-    "sample_prior": "simulate sample prior sample_prior_predictive prior_predictive",
-    "save": "dump export write",
-    "graph": "to_graphviz model_to_graphviz plot",
-    "latex": "to_latex equations",
-    "draw_functions": "sample_functions pathwise paths predict_f_samples",
-    "loo": "psis_loo loo_cv lpo",
-}
-NAMES = _by_word(_NAMES)
-"""Words of other tools for methods and attributes, by what they may be called here."""
-
-PREDICTED = frozenset(
-    {"mean", "sd", "variance", "covariance", "quantile", "interval", "sample", "draws", "probability", "total", "label"}
-)
-"""Methods of predictions that are looked for elsewhere."""
-
-FITTED = frozenset(
-    {"predict", "summary", "parameters", "elbo", "save", "plot", "loo", "draw_functions", "cross_validate", "report"}
-)
-"""Methods and attributes of fits that are looked for at models."""
-
 SCALE = re.compile(r"(ell|l|lengthscale|length_scale|sigma|s2|tau|sd|std|scale|variance|noise|phi)\d*(_.*)?")
 """Names that are given to what is positive."""
 VARIANCES = frozenset({"variance", "outputscale", "amplitude", "sigma", "s2", "eta"})
@@ -419,6 +364,10 @@ def scale_habit(name: str) -> str:
 _STANDARDISED = re.compile(r"\s*infer\b.*\bstandardise\s*=\s*[^=]*", re.DOTALL)
 STANDARDISE = "write `standardise = true`, `standardise = false` or `standardise = [x, y]`, names of inputs and outputs"
 
+_LIMIT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_WITHIN = re.compile(rf"\s*param\s+(\w+)\s*(?::\s*(\w+)?)?\s*(?:in)?\s*[\[(]\s*{_LIMIT}\s*,\s*{_LIMIT}\s*[\])]")
+"""A parameter with two bounds as other tools write them: `param s : positive in [0.1, 2]`, `param s in (0, 1)`."""
+
 
 def standardise_habit(before: str) -> str:
     """What to write instead of a value of `standardise` that a statement is not read at; empty of any other place."""
@@ -430,3 +379,13 @@ def word_habit(word: str) -> str:
     if word.endswith(("²", "³")):
         return f"write `{word[:-1]}^{'2' if word.endswith('²') else '3'}`"
     return WORDS.of(word)
+
+
+def bounds_habit(text: str) -> str:
+    """What to write instead of `param s : positive in [0.1, 2]` and `param s in (0, 1)`; empty of what is neither."""
+    found = _WITHIN.match(text)
+    if found is None:
+        return ""
+    name, word, low, high = found.groups()
+    kind = word or ("positive" if float(low) >= 0 else "real")
+    return f"bounds stand behind the type: `param {name} : {kind}(lower = {low}, upper = {high})`"

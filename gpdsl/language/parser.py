@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from lark import Lark, Tree
+from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.lexer import PatternStr
 
@@ -14,6 +14,7 @@ from gpdsl.language.errors import names as wrong
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooManyStatements
 from gpdsl.language.habits import (
+    ADVICE,
     BLOCK,
     BLOCKS,
     FORMS,
@@ -21,6 +22,7 @@ from gpdsl.language.habits import (
     NOISE_ADDED,
     SIGNS,
     STARTS,
+    bounds_habit,
     standardise_habit,
     word_habit,
 )
@@ -161,22 +163,6 @@ _WORDS = {
 }
 _OPERATORS = frozenset("+-*/^")
 _FORMS = dict(FORMS) | dict(STATEMENTS) | {"external likelihood": "external likelihood g(y: real | a: real[4])"}
-_ADVICE = {
-    ";": "end the statement by starting a new line",
-    "'": 'write texts with double quotation marks, "like this"; a derivative is `D(f, x)`',
-    "−": "this is a typographic minus; write `-`",
-    "×": "write `*` for a product",
-    "·": "write `*` for a product",
-    "≥": "write `>=`",
-    "≤": "write `<=`",
-    "≠": "write `!=`",
-    "²": "write `^2` for a square",
-    "∼": "write `~`, the tilde of the keyboard",
-    ".": "names have no modules: write `Normal(f, sigma)`",
-    "%": "a comment starts with `#`, and a remainder is `x - 7 * floor(x / 7)`",
-    "!": "unequal is `!=`, and a condition is negated by `not`",
-    "&": "write `and`",
-}
 _TWO_WORDS = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]+([^\W\d]\w*)")
 _ASSIGNMENT = re.compile(r"[ \t]*([^\W\d]\w*)[ \t]*(?:\[[^\]=]*\])?[ \t]*=(?!=)[ \t]*(\w*)")
 _MEMBER = re.compile(r"\.(?:[^\W\d]\w*\.)*([^\W\d]\w*)(\(?)")
@@ -192,9 +178,6 @@ _LEVELS = (
     "`param b[s] : real`, read as `b[site]` with `input site : label[s]`"
 )
 _ABOVE_ZERO = re.compile(r"\s*param\s+(\w+)\s*(?::\s*real\s*)?>=?\s*0(\.0*)?\s*$")
-_LIMIT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-_WITHIN = re.compile(rf"\s*param\s+(\w+)\s*(?::\s*(\w+)?)?\s*(?:in)?\s*[\[(]\s*{_LIMIT}\s*,\s*{_LIMIT}\s*[\])]")
-"""A parameter with two bounds as other tools write them: `param s : positive in [0.1, 2]`, `param s in (0, 1)`."""
 _CONDITION = "let g = if x > 0 then f else 1"
 _KERNEL_BY_NAME = (
     "kernels of the table are written where they are used, `latent f(x) ~ GP(0, RBF(ell) + White())`; a formula has "
@@ -250,13 +233,13 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
                 alone and _made_by("a", piece.text[called.start() :])
             ) or f"write `{called[1]}{called[2] and '(...)'}`"
             return wrong.StrangeCharacter(span, character, f"names have no modules: {habit}")
-        return wrong.StrangeCharacter(span, character, _ADVICE.get(character, "remove it"))
+        return wrong.StrangeCharacter(span, character, ADVICE.get(character, "remove it"))
     if not isinstance(problem, UnexpectedToken):
         raise problem
     token = problem.token
     if token == ";":
         span = Span(token.line + piece.line - 1, token.column, token.line + piece.line - 1, token.column + 1)
-        return wrong.StrangeCharacter(span, ";", _ADVICE[";"])
+        return wrong.StrangeCharacter(span, ";", ADVICE[";"])
     expected = _expected(problem.accepts or problem.expected, lark)
     if token.type == "$END":
         return wrong.EndsEarly(_end(piece), expected, form, standardise_habit(piece.text))
@@ -283,31 +266,34 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
         return wrong.Unexpected(span, ",", expected, form, habit)
     shown = str(token) if len(token) <= _LONGEST else str(token)[:_LONGEST] + "…"
     before = piece.text[: token.start_pos]
-    habit = standardise_habit(before) or _sign_habit(piece.text, token.start_pos)
-    sized = _SIZED.match(before)
-    if sized:
-        kind = re.search(r":\s*(\w+)", piece.text)
-        rather = f"{sized[1]} {sized[2]} : {kind[1] if kind else 'real'}[{shown}]"
-        habit = f"a size stands in the type: `{rather}`; in the name stands an index"
-    elif shown.startswith('"') and before.rstrip().endswith(("==", "!=")):
-        habit = habit or _LEVELS
-    elif re.fullmatch(r"\s*index\s+\w+\s+in\s*\{\s*(\"?\w+\"?\s*,\s*)*", before) and token.isidentifier():
-        habit = f'levels that are words stand in quotes: `"{token}"`'
-    elif token == "=" and before.startswith("kernel "):
-        habit = _KERNEL_BY_NAME
-    elif token == "=" and re.fullmatch(r"\s*infer\s+\w+\s*", before):
-        habit = "the engine stands before the colon: `infer mcmc: chains = 4`, `infer vi: posterior = full`"
-    elif token == "per" and re.search(r":\s*time\s*$", before):
-        habit = "units stand in brackets: `input t : time(per = day)`"
-    elif token == "~" and before.startswith("latent "):
+    habit = (
+        standardise_habit(before) or _sign_habit(piece.text, token.start_pos) or _token_habit(piece.text, before, token)
+    )
+    return wrong.Unexpected(span, shown, expected, form, habit)
+
+
+def _token_habit(text: str, before: str, token: Token) -> str:
+    """What to write instead where a statement is not read at a token, by what stands before it; empty elsewhere."""
+    if sized := _SIZED.match(before):
+        kind = re.search(r":\s*(\w+)", text)
+        rather = f"{sized[1]} {sized[2]} : {kind[1] if kind else 'real'}[{token}]"
+        return f"a size stands in the type: `{rather}`; in the name stands an index"
+    if token.startswith('"') and before.rstrip().endswith(("==", "!=")):
+        return _LEVELS
+    if re.fullmatch(r"\s*index\s+\w+\s+in\s*\{\s*(\"?\w+\"?\s*,\s*)*", before) and token.isidentifier():
+        return f'levels that are words stand in quotes: `"{token}"`'
+    if token == "=" and before.startswith("kernel "):
+        return _KERNEL_BY_NAME
+    if token == "=" and re.fullmatch(r"\s*infer\s+\w+\s*", before):
+        return "the engine stands before the colon: `infer mcmc: chains = 4`, `infer vi: posterior = full`"
+    if token == "per" and re.search(r":\s*time\s*$", before):
+        return "units stand in brackets: `input t : time(per = day)`"
+    if token == "~" and before.startswith("latent "):
         name = before.split()[1]
-        habit = f"a function has its inputs, `latent {name}(x) ~ GP(0, RBF(1))`; a number that is not known is " + (
+        return f"a function has its inputs, `latent {name}(x) ~ GP(0, RBF(1))`; a number that is not known is " + (
             f"`param {name} : real ~ Normal(0, 1)`, and one in each row `row {name} ~ Normal(0, 1)`"
         )
-    elif bounds := _WITHIN.match(piece.text) if token in ("in", "[", "(") else None:
-        kind = bounds[2] or ("positive" if float(bounds[3]) >= 0 else "real")
-        habit = f"bounds stand behind the type: `param {bounds[1]} : {kind}(lower = {bounds[3]}, upper = {bounds[4]})`"
-    return wrong.Unexpected(span, shown, expected, form, habit)
+    return bounds_habit(text) if token in ("in", "[", "(") else ""
 
 
 def _sign_habit(text: str, at: int) -> str:

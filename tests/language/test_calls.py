@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import gpdsl
-from gpdsl.language import habits
+from gpdsl.language import calls as words
 from gpdsl.language.calls import CallError, answering, spoken
 
 
@@ -83,13 +83,13 @@ def test_words_of_other_tools_lead_to_what_there_is() -> None:
     """Every right side of the tables is a name, or an argument, of the public interface."""
     kinds = (gpdsl.Model, gpdsl.Fit, gpdsl.Prediction)
     names = {name for kind in kinds for name in (*dir(kind), *getattr(kind, "__annotations__", ()))}
-    assert {own for several in habits.NAMES.values() for own in several} <= names
+    assert {own for several in words.NAMES.values() for own in several} <= names
     public = [
         method for kind in kinds for name, method in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"
     ]
     public += [each for name in gpdsl.__all__ if inspect.isfunction(each := getattr(gpdsl, name))]
     arguments = {name for function in public for name in inspect.signature(function).parameters}
-    assert {own.partition(" ")[0] for several in habits.ARGUMENTS.values() for own in several} <= arguments
+    assert {own.partition(" ")[0] for several in words.ARGUMENTS.values() for own in several} <= arguments
 
 
 def test_options_of_a_fit_are_named_as_such() -> None:

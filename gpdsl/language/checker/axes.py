@@ -40,7 +40,7 @@ def free_axis(scope: Scope, letter: Identifier, name: str | None) -> m.Axis:
         scope.problems.fail(wrong.NotASize(letter.span, letter.text, SORTS[scope.sorts[letter.text]]))
     likely = closest(letter.text, scope.indices) if len(letter.text) > 2 else ""
     if likely:
-        scope.problems.fail(NotAnIndex(letter.span, letter.text, scope.index_advice(letter.text), likely))
+        scope.problems.fail(NotAnIndex(letter.span, letter.text, _index_advice(scope, letter.text), likely))
     return m.Axis(name, dimension=letter.text)
 
 
@@ -50,8 +50,29 @@ def index_axis(scope: Scope, name: Identifier) -> m.Axis:
         return scope.indices[name.text].axis
     if name.text not in scope.lost:
         suggestion = scope.problems.suggest(name.text, scope.indices)
-        scope.problems.add(NotAnIndex(name.span, name.text, scope.index_advice(name.text), suggestion))
+        scope.problems.add(NotAnIndex(name.span, name.text, _index_advice(scope, name.text), suggestion))
     return scope.problems.give_up()
+
+
+def _index_advice(scope: Scope, name: str) -> str:
+    """How a name becomes an index, with the ones there are; levels of a column are those of an index of its own."""
+    if scope.sorts.get(name) == "input":
+        free = next((each for each in "sgckl" if each not in scope.sorts), f"{name}s")
+        return (
+            f"levels of a column have an index of its own: `index {free} in 1..{free.upper()}`, "
+            f"`input {name} : label[{free}]`, `param a[{free}] : real`; `a[{name}]` reads that of the row"
+        )
+    shown = ", ".join(f"`{each}`" for each in list(scope.indices)[:5])
+    sized = [each for each in scope.sorts if name in {axis.dimension for axis in scope.axes_of(each) or ()}]
+    if sized:
+        free = next((each for each in (name.lower(), *"dkpqj") if each not in {name, *scope.sorts}), f"{name}s")
+        return (
+            f"`{name}` is a size, that of `{sized[0]}`, and a size follows the type: `param a : real[{name}]`; "
+            f"an index of this size is declared by `index {free} in 1..{name}`"
+        )
+    size = name.upper()
+    free = f"`index {name} in 1..{size}`, whose size the data say, or " * (size not in {name, *scope.sorts})
+    return f"declare it: {free}`index {name} in 1..4`" + (f"; declared are {shown}" if shown else "")
 
 
 def declared_axes(
@@ -268,7 +289,7 @@ def _known(scope: Scope, index: syntax.Identifier) -> syntax.Identifier:
         scope.problems.give_up()
     if index.text not in scope.indices:
         suggestion = scope.problems.suggest(index.text, scope.indices)
-        scope.problems.fail(NotAnIndex(index.span, index.text, scope.index_advice(index.text), suggestion))
+        scope.problems.fail(NotAnIndex(index.span, index.text, _index_advice(scope, index.text), suggestion))
     return index
 
 

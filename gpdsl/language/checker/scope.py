@@ -262,27 +262,6 @@ class Scope:
         tables: tuple[Mapping, ...] = (self.inputs, self.outputs, self.consts, self.params, self.rows, self.lets)
         return next((table[name].axes for table in tables if name in table), None)
 
-    def index_advice(self, name: str) -> str:
-        """How a name becomes an index, with the ones there are; levels of a column are those of an index of its own."""
-        if self.sorts.get(name) == "input":
-            free = next((each for each in "sgckl" if each not in self.sorts), f"{name}s")
-            return (
-                f"levels of a column have an index of its own: `index {free} in 1..{free.upper()}`, "
-                f"`input {name} : label[{free}]`, `param a[{free}] : real`; `a[{name}]` reads that of the row"
-            )
-        shown = ", ".join(f"`{each}`" for each in list(self.indices)[:5])
-        tables: tuple[Mapping[str, Any], ...] = (self.inputs, self.outputs, self.consts, self.params)
-        sized = [each for table in tables for each, of in table.items() if name in {axis.dimension for axis in of.axes}]
-        if sized:
-            free = next((each for each in (name.lower(), *"dkpqj") if each not in {name, *self.sorts}), f"{name}s")
-            return (
-                f"`{name}` is a size, that of `{sized[0]}`, and a size follows the type: `param a : real[{name}]`; "
-                f"an index of this size is declared by `index {free} in 1..{name}`"
-            )
-        size = name.upper()
-        free = f"`index {name} in 1..{size}`, whose size the data say, or " * (size not in {name, *self.sorts})
-        return f"declare it: {free}`index {name} in 1..4`" + (f"; declared are {shown}" if shown else "")
-
     def line(self, span: Span, here: Span) -> str:
         """The line of a place as a message about another one names it, with its file where that is not the same."""
         return self.source.seen_from(span.line, here.line)
