@@ -277,8 +277,8 @@ def _verify_rows(found: Mapping[str, Elpd]) -> None:
                 with_, without = (first, other) if counts[row] else (other, first)
                 raise GpdslError(
                     f"compare: in {plural(int(odd.sum()), 'row')}, row {row + 1} for one, `{name}` is at a bound of "
-                    f"the `Censored` of {quoted(with_)}, whose number is a probability there, that of {quoted(without)} "
-                    "a density, so that units decide; censor both at the same bounds"
+                    f"the `Censored` of {quoted(with_)}, a probability there, whose number for {quoted(without)} is "
+                    "that of a density, so that units decide; censor both at the same bounds"
                 )
         known, also = ~np.isnan(ours.pointwise), ~np.isnan(theirs.pointwise)
         if np.any(known != also):
