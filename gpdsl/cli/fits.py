@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from gpdsl.cli import options
@@ -128,16 +129,17 @@ def run_simulate(arguments: argparse.Namespace) -> int:
         name: options.numbers_of("--set", name, text)
         for name, text in options.pairs("--set", arguments.settings).items()
     }
-    model = options.model_of(arguments)
-    drawn = model.sample_prior(
-        arguments.inputs,
-        rows=arguments.rows,
-        seed=arguments.seed,
-        parameters=parameters,
-        draw_parameters=arguments.draw_parameters,
-        sizes=options.sizes_of(arguments),
-        columns=options.columns_of(arguments, model.declarations),
-    )
+    with redirect_stdout(sys.stderr):  # what opaque functions print is no part of the data
+        model = options.model_of(arguments)
+        drawn = model.sample_prior(
+            arguments.inputs,
+            rows=arguments.rows,
+            seed=arguments.seed,
+            parameters=parameters,
+            draw_parameters=arguments.draw_parameters,
+            sizes=options.sizes_of(arguments),
+            columns=options.columns_of(arguments, model.declarations),
+        )
     honour_interrupts()  # JAX may have lost one
     if arguments.out is None:
         write_text(drawn.table(), sys.stdout)

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -266,10 +267,8 @@ def run_forward_files(names: Sequence[str]) -> None:
         if is_file and not os.path.isfile(name):
             raise GpdslError(f"--forward {name}: no such file")
         try:
-            if is_file:
-                runpy.run_path(name, run_name="gpdsl_forward")
-            else:
-                _import(name)
+            with redirect_stdout(sys.stderr):  # what a command prints is for others to read
+                runpy.run_path(name, run_name="gpdsl_forward") if is_file else _import(name)
         except GpdslError:
             raise
         except Exception as problem:

@@ -6,6 +6,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -76,13 +77,14 @@ def run_predict(arguments: argparse.Namespace) -> int:
     with loading():
         from gpdsl.results.table import default_names, table_of
 
-    fit = _fit_of(arguments)
-    renamed = {**fit.columns, **columns_of(arguments, fit.model.declarations)}
-    names = arguments.names.split(",") if arguments.names else default_names(fit.model.declarations)
-    prediction = fit.predict(arguments.data, columns=renamed, evaluations=evaluations)
-    table = table_of(prediction, fit.model.declarations, names, quantiles)
-    if arguments.log_density:
-        table["log_density"] = fit.log_predictive_density(arguments.data, columns=renamed, evaluations=evaluations)
+    with redirect_stdout(sys.stderr):  # what opaque functions print is no part of the table
+        fit = _fit_of(arguments)
+        renamed = {**fit.columns, **columns_of(arguments, fit.model.declarations)}
+        names = arguments.names.split(",") if arguments.names else default_names(fit.model.declarations)
+        prediction = fit.predict(arguments.data, columns=renamed, evaluations=evaluations)
+        table = table_of(prediction, fit.model.declarations, names, quantiles)
+        if arguments.log_density:
+            table["log_density"] = fit.log_predictive_density(arguments.data, columns=renamed, evaluations=evaluations)
     honour_interrupts()  # JAX may have lost one
     write_table(table, arguments.out)
     if marked := [name for name in names if name in prediction.without_unit]:

@@ -12,10 +12,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from types import CodeType
-from typing import Any
 
 import numpy as np
 
@@ -95,7 +92,7 @@ def keys_of(model: ForwardModel, arguments: Sequence[np.ndarray]) -> list[bytes]
     """SHA-256 of the function and of the inputs of each row; equal inputs have equal keys, on every machine."""
     rows = [np.ascontiguousarray(each, "<f8").reshape(len(each), -1) + 0.0 for each in arguments]
     shapes = [list(each.shape[1:]) for each in arguments]
-    start = hashlib.sha256(f"{model.name} {model.sort} {shapes} {fingerprint(model.function)}".encode())
+    start = hashlib.sha256(f"{model.name} {model.sort} {shapes} {model.mark}".encode())
     table = np.concatenate(rows, axis=1) if rows else np.zeros((0, 0))
     keys = []
     for row in table:
@@ -103,24 +100,6 @@ def keys_of(model: ForwardModel, arguments: Sequence[np.ndarray]) -> list[bytes]
         digest.update(row.tobytes())
         keys.append(digest.digest())
     return keys
-
-
-def fingerprint(function: Any) -> str:
-    """What tells a function from another of the same name: its own `fingerprint`, or its compiled code, if it has any.
-
-    A function whose code has changed is another one. What it reads elsewhere, such as files, is not looked at.
-    """
-    own = getattr(function, "fingerprint", None)
-    if isinstance(own, str):
-        return own
-    code = getattr(function, "__code__", None)
-    return "" if code is None else _code_digest(code)
-
-
-@lru_cache(maxsize=256)
-def _code_digest(code: CodeType) -> str:
-    constants = [_code_digest(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return hashlib.sha256(repr((code.co_code, code.co_names, constants)).encode()).hexdigest()
 
 
 _OPEN: dict[Path, Cache] = {}

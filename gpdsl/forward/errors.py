@@ -334,7 +334,7 @@ class WrongGradient(RowMistake, code="F212"):
     found: str
     message: ClassVar = (
         "its gradient is not that of the function: along a random direction in {where} it says {said}, and differences "
-        "of the function give {found}\n   with {inputs}"
+        "of the function give {found}"
     )
     help: ClassVar = (
         "gradient(*arguments, sensitivity) returns for each argument the sum, over the numbers of the result, of "

@@ -15,6 +15,7 @@ from gpdsl.forward import errors
 from gpdsl.forward.accounting import Accounting
 from gpdsl.forward.backends import Here, backend_of
 from gpdsl.forward.errors import BadTimeout
+from gpdsl.forward.fingerprint import fingerprint
 from gpdsl.forward.work import Backend, Job
 from gpdsl.language.calls import answering
 
@@ -83,7 +84,7 @@ class ForwardModel:
     `executor` runs it, with `workers` of them; `policy` says what happens to rows that fail, `timeout` how many seconds
     a call may take, `cache` which file keeps its values. `arguments` are the names the model gives its arguments,
     filled in by `resolve`; `account` counts what it costs. `flat`: results are vectors, to be read in declared shape.
-    `gradient` is its vector-Jacobian product, described in `How`.
+    `gradient` is its vector-Jacobian product, described in `How`; `mark` tells it from others in its cache.
     """
 
     name: str
@@ -98,6 +99,7 @@ class ForwardModel:
     cache: str | Path | None = None
     flat: bool = False
     gradient: Function | None = None
+    mark: str = ""
     account: Accounting = field(default_factory=Accounting, compare=False)
 
     @property
@@ -210,7 +212,8 @@ def _checked(model: ForwardModel) -> ForwardModel:
         raise errors.ForwardModelError(errors.WorkersNotPositive(model.name, str(workers)))
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0):
         raise errors.ForwardModelError(BadTimeout(model.name, repr(timeout)))
-    return replace(model, executor=model.backend, policy=model.failures)
+    mark = model.mark or ("" if model.cache is None else fingerprint(model.function))
+    return replace(model, executor=model.backend, policy=model.failures, mark=mark)
 
 
 def resolve(
@@ -302,7 +305,7 @@ def per_field(model: ForwardModel, rows: Sequence[bool]) -> ForwardModel:
     Batches of it are then fields: arguments [fields, rows, *dims] or [fields, *dims].
     """
     function = PerField(model.function, model.vectorized or model.flat, tuple(rows))
-    return replace(model, function=function, vectorized=False, gradient=None)
+    return replace(model, function=function, vectorized=False, gradient=None, mark=f"{model.mark} {function.rows}")
 
 
 # How opaque functions are called, in words, for `explain`.

@@ -79,15 +79,20 @@ COUNTED = """
 from pathlib import Path
 import gpdsl
 
+print("registering")
+
 @gpdsl.register_forward_model("double")
 def double(a):
+    print("called")
     with Path(__file__).with_name("calls").open("a") as file:
         file.write("." * len(a))
     return abs(a)
 """
 
 
-def test_predictions_obey_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_obey_a_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", {})
     model, data, saved = tmp_path / "double.gpm", tmp_path / "rows.csv", str(tmp_path / "double.gpfit")
     model.write_text(DOUBLE)
@@ -97,9 +102,13 @@ def test_predictions_obey_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     few = ["--set", "optimizer=adam", "--set", "steps=3", "--set", "samples=4"]
     assert main(["fit", str(model), *forward, "--data", str(data), "--out", saved, *few]) == 0
     (tmp_path / "calls").unlink()
-    table = ["--data", str(data), "--out", str(tmp_path / "table.csv"), "--log-density"]
+    table = ["--data", str(data), "--log-density"]
+    capsys.readouterr()
     with pytest.warns(GpdslWarning, match="evaluations = 120 are too few"):
         assert main(["predict", saved, *forward, *table, "--evaluations", "240"]) == 0
     assert 60 < len((tmp_path / "calls").read_text()) <= 240
+    printed = capsys.readouterr()
+    assert [len(line.split(",")) for line in printed.out.splitlines()] == [5] * 7
+    assert {"registering", "called"} <= set(printed.err.splitlines())
     for wrong in ("1", "0.5", "-3", "many"):
         assert main(["predict", saved, *forward, *table, "--evaluations", wrong]) == 1

@@ -20,7 +20,7 @@ let g = double(f)
 y ~ Normal(g, sigma)
 n ~ Poisson(exp(f))
 """
-FORWARD = "import gpdsl\ngpdsl.register_forward_model('double', lambda f: 2 * f)\n"
+FORWARD = "import gpdsl\ngpdsl.register_forward_model('double', lambda f: print('doubling') or 2 * f)\n"
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def test_same_seed_same_data_also_on_the_screen(command: list[str], capsys: pyte
         assert main([*command, "--rows", "5", "--seed", seed]) == 0
         seen.append(capsys.readouterr())
     assert seen[0].out == seen[1].out != seen[2].out
+    assert seen[0].out.startswith("x1,x2,y,n\n") and "doubling" in seen[0].err
     assert "D = 2; choose others as in --size D=3" in seen[0].err
 
 

@@ -103,8 +103,8 @@ def jacobian(
 
 def _pulling(model: ForwardModel) -> ForwardModel:
     """The gradient as a function to be called: of the arguments and a sensitivity, all parts behind each other."""
-    names = (*model.arguments, "sensitivity")
-    return replace(model, function=Flattened(model.gradient, model.vectorized), arguments=names, cache=None)
+    names, name = (*model.arguments, "sensitivity"), f"gradient of {model.name}"
+    return replace(model, name=name, function=Flattened(model.gradient, model.vectorized), arguments=names, cache=None)
 
 
 def check_gradient(model: ForwardModel, use: ExternalUse, arguments: Sequence[np.ndarray]) -> None:
