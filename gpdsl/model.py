@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.watch import loading, watching
 from gpdsl.language import Source, check, parse
-from gpdsl.language.calls import MADE, CallError, FitOptions, Named, answering, path_of, spoken, with_options
+from gpdsl.language.calls import MADE, CallError, Named, answering, path_of, spoken
 from gpdsl.language.model import Declarations
+from gpdsl.language.takes import FitOptions, with_options
 from gpdsl.language.used import PathLike, Reach, read_model
 from gpdsl.language.vocabulary import shipped
 from gpdsl.symbolic.checking import compile_checked

@@ -19,9 +19,9 @@ from gpdsl.calibration.calibration import Calibration
 from gpdsl.errors import GpdslError, GpdslWarning, described, quoted
 from gpdsl.inference.plan.options import Options, make_options
 from gpdsl.inference.watch import Watch, watching
-from gpdsl.language.calls import FitOptions, answering, with_options
+from gpdsl.language.calls import answering
 from gpdsl.language.model import Declarations
-from gpdsl.language.takes import Whole
+from gpdsl.language.takes import FitOptions, Whole, with_options
 from gpdsl.language.used import called_in
 from gpdsl.model import Model
 from gpdsl.results.checkpoint import SECONDS_BETWEEN_LINES, duration

@@ -124,7 +124,7 @@ class NotATable(DataMistake, code="D130"):
     kind: str
     message: ClassVar = "data of type `{kind}` are not a table"
     help: ClassVar = (
-        "pass a dictionary of arrays, a data frame (of a lazy one, what it collects), "
+        "pass a dictionary of arrays, as {{'x': X, 'y': y}}, a data frame (of a lazy one, what it collects), "
         "or the path of a .csv or .parquet file"
     )
 

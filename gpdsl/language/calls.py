@@ -1,4 +1,4 @@
-"""The arguments of the public interface: the options of a fit as types, and a refusal in words of what there is not."""
+"""The arguments of the public interface: a refusal in words of what there is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspect import Parameter, getmembers, isfunction, signature
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from gpdsl.errors import GpdslError, quoted
 from gpdsl.language.vocabulary import closest
@@ -117,6 +117,10 @@ class Named(dict[str, Any]):
         meant = closest(key, [*self]) if isinstance(key, str) else ""
         meant = f"; did you mean `{meant}`?" if meant else self.elsewhere
         raise NoSuchKeyError(f"there is no {quoted(repr(key))[:60]}{known}{meant}")
+
+    def __getattr__(self, name: str) -> Any:
+        meant = f"; its elements are read by `[...]`, as `[{name!r}]`" if name in self else ""
+        raise NoSuchNameError(f"{type(self).__name__!r} object has no attribute {name!r}{meant}")
 
 
 class Parameters(Named):
@@ -249,7 +253,9 @@ def _refused(function: Callable[..., Any], name: str, problem: str, keywords: Co
     open_ended = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
     unknown = next((each for each in keywords if each not in taken and not open_ended), None)
     if unknown is None:
-        return CallError(f"{name}: {problem}; it is {name}({_written(parameters)})")
+        table = "; data are one table, `{'x': X, 'y': y}` by the names of the model" * (taken[:1] == ["data"])
+        meant = table if "positional" in problem else ""
+        return CallError(f"{name}: {problem}; it is {name}({_written(parameters)}){meant}")
     return unknown_argument(function, name, unknown)
 
 
@@ -334,67 +340,3 @@ def _written(parameters: Collection[Parameter]) -> str:
         each.kind is Parameter.VAR_KEYWORD and each.name == "options" for each in parameters
     )
     return ", ".join([*shown, *["**options"] * options])
-
-
-# The types of the options of a fit, for editors and type checkers; `options` tells what they mean, and checks them.
-
-
-class FitOptions(TypedDict, total=False):
-    """Options of `Model.fit` and `Model.explain`. None stands for the default: mostly, that the plan decides."""
-
-    posterior: str | None
-    inducing: int | str | Mapping[str, int | str] | None
-    learn_inducing: bool | None
-    inducing_start: Literal["auto", "kmeans", "greedy"] | None
-    expectations: Literal["auto", "closed", "quadrature", "sampled"] | None
-    samples: int | None
-    sampling: Literal["qmc", "antithetic", "iid"] | None
-    gradients: Literal["auto", "pathwise", "score"] | None
-    control_variate: Literal["regression", "constant", "none"] | None
-    optimizer: Literal["auto", "natural", "lbfgs", "adam", "adadelta"] | None
-    schedule: Literal["joint", "alternating"] | None
-    batch: int | None
-    steps: int | None
-    evaluations: int | None
-    tolerance: float | None
-    learning_rate: float | None
-    decay: float | None
-    epsilon: float | None
-    power: float | None
-    features: int | None
-    chevron: int | None
-    feature_batch: int | None
-    support: int | None
-    feature_sums: Literal["auto", "running", "sampled"] | None
-    basis: Literal["auto", "fourier", "inducing", "relevance"] | None
-    start_rows: int | None
-    seed: int | None
-    dtype: Literal["float64", "float32"] | None
-    engine: str | None
-    hyperparameters: Literal["point", "integrated", "auto"] | None
-    parameters: Literal["point", "gaussian"] | None
-    diagnose: Literal["auto", "no", "full"] | None
-    chains: int | None
-    draws: int | None
-    warm_up: int | None
-    temperatures: int | None
-    device: str | None
-    devices: int | None
-    entropy: Literal["pairwise", "jensen"] | None
-    importance: int | None
-    rows: str | None
-    beta: float | None
-    fixed: Sequence[str] | None
-    init: Mapping[str, Any] | None
-
-
-def with_options(function: Function) -> Function:
-    """`function`, whose `**options` are spelt out in its signature: what notebooks complete, and `help` shows."""
-    own = signature(function)
-    parameters = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-    options = (
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
-        for name, kind in FitOptions.__annotations__.items()
-    )
-    function.__signature__ = own.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
-    return function

@@ -269,10 +269,6 @@ SIGNS: Mapping[str, str] = {
     "T[": "write `Truncated(Normal(f, sigma), lower = 0)`",
     "||": "write `or`",
     "|": "effects of groups are `param a[s] : real ~ Normal(0, tau)`, read as `a[site]` with `input site : label[s]`",
-}
-"""Two characters, or one, at which a statement is not read."""
-
-ADVICE: Mapping[str, str] = {
     ";": "end the statement by starting a new line",
     "'": 'write texts with double quotation marks, "like this"; a derivative is `D(f, x)`',
     "−": "this is a typographic minus; write `-`",
@@ -288,7 +284,7 @@ ADVICE: Mapping[str, str] = {
     "!": "unequal is `!=`, and a condition is negated by `not`",
     "&": "write `and`",
 }
-"""Characters at which a statement is not read."""
+"""Two characters, or one, at which a statement is not read."""
 
 FORMS: Mapping[str, str] = dict.fromkeys(("real", "int", "vector"), "param sigma : positive ~ HalfNormal(1)")
 """Declarations of Stan by their first word: one statement of the kind that they become."""
@@ -325,6 +321,18 @@ _OPTIONS = {
 }
 OPTIONS: Mapping[str, str] = {word: option for option, words in _OPTIONS.items() for word in words.split()}
 """Words of other tools for options of a fit, by those that they have here."""
+
+ENGINES_ELSEWHERE = _by_words(
+    {
+        "nuts hmc stan blackjax sampling mc": "chains are `engine = mcmc`",
+        "svgp sgpr vfe fitc sparse": "inducing points are an option of `vi`, `inducing = 100`",
+        "exact gpr analytic": "`vi` is exact where the model allows it",
+        "advi meanfield mean_field": "it is `vi`, with `posterior = diagonal` for a factorised q",
+        "inla": "averages over parameters are an option, `hyperparameters = integrated`",
+        "map mle ml": "parameters are learnt by `vi`; without latents that is their mode",
+    }
+)
+"""Engines of other tools."""
 
 NO_OPTIONS = _by_words(
     {

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.habits import NO_OPTIONS, OPTIONS as HABITS
+from gpdsl.language.habits import ENGINES_ELSEWHERE, NO_OPTIONS, OPTIONS as HABITS
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.takes import (
     Device,
@@ -326,7 +326,8 @@ def check_option(name: str, value: Any) -> Any:
     takes = OPTIONS[name].takes
     found = takes.read(value)
     if found is None:
-        meant = _meant(value, takes.words) if isinstance(value, str) else ""
+        engine = ENGINES_ELSEWHERE.of(value) if name == "engine" and isinstance(value, str) else ""
+        meant = f"; {engine}" if engine else _meant(value, takes.words) if isinstance(value, str) else ""
         meant += "; others are registered first (`gpdsl.register_engine`)" if name == "engine" else ""
         expected = takes.expected_of(value) if isinstance(takes, Inducing) else takes.expected
         raise GpdslError(f"{name} = {_shown(value)}: expected {expected}{meant}")

@@ -14,7 +14,6 @@ from gpdsl.language.errors import names as wrong
 from gpdsl.language.errors.base import Mistake
 from gpdsl.language.errors.limits import LineTooLong, TextTooLong, TooDeep, TooManyStatements
 from gpdsl.language.habits import (
-    ADVICE,
     BLOCK,
     BLOCKS,
     FORMS,
@@ -233,13 +232,13 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
                 alone and _made_by("a", piece.text[called.start() :])
             ) or f"write `{called[1]}{called[2] and '(...)'}`"
             return wrong.StrangeCharacter(span, character, f"names have no modules: {habit}")
-        return wrong.StrangeCharacter(span, character, ADVICE.get(character, "remove it"))
+        return wrong.StrangeCharacter(span, character, SIGNS.get(character, "remove it"))
     if not isinstance(problem, UnexpectedToken):
         raise problem
     token = problem.token
     if token == ";":
         span = Span(token.line + piece.line - 1, token.column, token.line + piece.line - 1, token.column + 1)
-        return wrong.StrangeCharacter(span, ";", ADVICE[";"])
+        return wrong.StrangeCharacter(span, ";", SIGNS[";"])
     expected = _expected(problem.accepts or problem.expected, lark)
     if token.type == "$END":
         return wrong.EndsEarly(_end(piece), expected, form, standardise_habit(piece.text))

@@ -18,10 +18,9 @@ from gpdsl.cli import make_parser
 from gpdsl.cli.options import choices_of, options_text
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options, make_options
-from gpdsl.language.calls import FitOptions
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.options import OPTIONS, check_option, engines_known
-from gpdsl.language.takes import Words
+from gpdsl.language.takes import FitOptions, Words
 
 MODEL = """input x : real
 output y : real

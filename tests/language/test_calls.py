@@ -94,7 +94,8 @@ def test_words_of_other_tools_lead_to_what_there_is() -> None:
 
 def test_options_of_a_fit_are_named_as_such() -> None:
     with pytest.raises(
-        CallError, match=r"model.fit: too many .*; it is model.fit\(data, \*, .*resume=False, \*\*options\)"
+        CallError,
+        match=r"model.fit: too many .*; it is model.fit\(data, \*, .*resume=False, \*\*options\); data are one table",
     ):
         gpdsl.zoo("boston").fit([1.0], [2.0])  # type: ignore[misc]
     with pytest.raises(gpdsl.GpdslError, match="unknown option `sample_weight`; the model has them: `input w"):
@@ -193,6 +194,12 @@ def test_arguments_that_are_something_else_are_told_what_is_expected(fit: gpdsl.
         (lambda: fit.save("a\0b"), "cannot write the fit to .*embedded null"),
         (lambda: fit.save("a\ud800"), "cannot write the fit to .*surrogates not allowed"),
         (lambda: gpdsl.retry("often"), "no policy for failures"),  # type: ignore[arg-type]
+        (lambda: fit.model.fit(rows, engine="nuts"), "chains are `engine = mcmc`"),
+        (lambda: fit.model.fit(rows, engine="SVGP"), "inducing points are an option of `vi`"),
+        (lambda: fit.plot("y"), "the first argument is the data; write fit.plot\\(names='y'\\)"),
+        (lambda: fit.plot("residuals"), "fit.plot\\(kind='residuals'\\)"),
+        (lambda: fit.parameters.sd, r"its elements are read by .*\['sd'\]"),  # type: ignore[attr-defined]
+        (lambda: fit.model.fit(np.zeros((4, 1))), "as {'x': X, 'y': y}"),
         (lambda: gpdsl.register_distribution(), "missing a required argument"),  # type: ignore[call-arg]
     ]
     for call, said in calls:

@@ -208,6 +208,9 @@ def plot_fit(
 ) -> Figure:
     """A picture of a fit; see `Fit.plot`."""
     named = [names] if isinstance(names, str) else names
+    if isinstance(data, str) and data in (*(d := fit.program.declarations).latents, *d.lets, *d.outputs, *KINDS):
+        rather = f"kind={data!r}" if data in KINDS else f"names={data!r}"
+        raise GpdslError(f"fit.plot: the first argument is the data; write fit.plot({rather})")
     asked = Asked(fit, data, _known(fit, named), _one_of("others", others, OTHERS))
     figure = drawn(asked, suited(asked) if kind is None else _one_of("kind", kind, tuple(KINDS)))
     if path is not None:
