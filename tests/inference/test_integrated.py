@@ -23,7 +23,7 @@ from gpdsl.inference.log_joint import AT_ONCE, at_places, log_prior, log_volume
 from gpdsl.inference.modes import Drawn
 from gpdsl.inference.problem import Problem
 from gpdsl.inference.proposals import generalised_pareto, smoothed
-from gpdsl.language.habits import PREDICTED
+from gpdsl.language.calls import PREDICTED
 from gpdsl.program.program import make_program
 
 NORMAL = """
