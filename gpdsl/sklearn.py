@@ -15,6 +15,7 @@ import numpy as np
 
 from gpdsl import model as models
 from gpdsl.data import read_table
+from gpdsl.data.bound import moments
 from gpdsl.data.columns import STYLES, spelt
 from gpdsl.data.convert import order_of
 from gpdsl.data.table import Columns, Table
@@ -168,7 +169,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _compile_default(self, checked: np.ndarray | None) -> None:
         """The default model of the columns that vary; others, as corners of images, say nothing."""
         assert checked is not None
-        self._centre, self._spread = checked.mean(axis=0), checked.std(axis=0)
+        self._centre, self._spread = moments(checked)
         self._varies = self._spread > 0
         if not self._varies.any():
             one = "the one column of X is" if len(self._spread) == 1 else f"all {len(self._spread)} columns of X are"
@@ -232,8 +233,8 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         self._mean, self._sd, held = 0.0, 1.0, dict[str, Any]()
         if self.model is None:
             self._compile_default(checked)
-            self._mean, self._sd = y.mean(), y.std()
-            if np.ptp(y) <= 1e-12 * abs(self._mean):
+            self._mean, self._sd = map(float, moments(y))
+            if self._sd <= 1e-12 * abs(self._mean):
                 self._sd = abs(self._mean) or 1.0
                 held = {"fixed": ["s2", "ell", "sigma"], "init": {"s2": FLOOR**2, "sigma": FLOOR}}
                 warnings.warn(

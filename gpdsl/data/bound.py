@@ -245,6 +245,10 @@ def spreads(data: Data) -> dict[str, tuple[float, ...]]:
     return {name: tuple(map(float, moments(values)[1].ravel())) for name, values in data.inputs.items()}
 
 
+LOST = 1e-150
+"""Spread below which its square is lost, as is that of one above the inverse."""
+
+
 def moments(values: np.ndarray, observed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the observed values of each column, [*axes]; NaN and 0 without any.
 
@@ -254,17 +258,24 @@ def moments(values: np.ndarray, observed: np.ndarray | None = None) -> tuple[np.
     for start, piece in pieces(values):
         known = np.ones(piece.shape, bool) if observed is None else observed[start : start + len(piece)]
         numbers, count = np.asarray(piece, np.float64), known.sum(axis=0)
-        mean = np.sum(numbers, axis=0, where=known) / np.maximum(count, 1)
+        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+            mean = np.sum(numbers, axis=0, where=known) / np.maximum(count, 1)
+            variances.append(np.sum((numbers - mean) ** 2, axis=0, where=known) / np.maximum(count, 1))
         counts.append(count)
         means.append(mean)
-        variances.append(np.sum((numbers - mean) ** 2, axis=0, where=known) / np.maximum(count, 1))
         least.append(np.min(numbers, axis=0, where=known, initial=np.inf))
         most.append(np.max(numbers, axis=0, where=known, initial=-np.inf))
-    total = np.sum(counts, axis=0)
+    total, low, high = np.sum(counts, axis=0), np.min(least, axis=0), np.max(most, axis=0)
     share = np.asarray(counts) / np.maximum(total, 1)
-    centre = np.where(total > 0, np.sum(share * means, axis=0), np.nan)
-    spread = np.sqrt(np.sum(share * (np.asarray(variances) + (np.asarray(means) - centre) ** 2), axis=0))
-    return centre, np.where(np.min(least, axis=0) < np.max(most, axis=0), spread, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre = np.where(total > 0, np.sum(share * means, axis=0), np.nan)
+        spread = np.sqrt(np.sum(share * (np.asarray(variances) + (np.asarray(means) - centre) ** 2), axis=0))
+    lost = (low < high) & ~((spread > LOST) & (spread < 1 / LOST))
+    if lost.any():  # its square is no number of float64
+        unit = np.where(lost, np.maximum(-low, high), 1.0)
+        centre, spread = moments(values / unit, observed)
+        return centre * unit, spread * unit
+    return centre, np.where(low < high, spread, 0.0)
 
 
 def learn(data: Data, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -47,7 +47,7 @@ MATTERS = 1 / 300
 
 
 NO_NOISE = 1e-12
-"""Share of the largest value below which noise is none, in any precision."""
+"""Share of the range of values below which noise is none; of the largest value where there is no range."""
 
 
 COARSE = 1e-3
@@ -134,8 +134,10 @@ def notes_on_noise(program: Program, data: Data, learnt: Mapping[str, np.ndarray
         if noise is None or [ref.kind for ref in refs] != ["param"] or refs[0].name not in program.parameters.initial:
             continue
         least = float(np.min(evaluate(noise, {symbols[0]: learnt[refs[0].name]})))
-        size = float(np.max(np.abs(data.outputs[output]), initial=0.0))
-        if least < NO_NOISE * (size or 1.0):
+        known = data.outputs[output][data.observed[output]]
+        size = float(np.max(np.abs(known), initial=0.0)) or 1.0
+        spread = float(np.ptp(known)) if known.size else 0.0
+        if least < (max(NO_NOISE * spread, np.finfo(float).eps * size) if spread else NO_NOISE * size):
             found[output] = (
                 f"the noise of `{output}` is {least:.1g}: its values are explained without a rest, and the bound grows "
                 f"with every step to less noise; it says nothing, nor do the parameters: fix `{refs[0].name}`, or give "

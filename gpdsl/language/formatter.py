@@ -257,6 +257,16 @@ def blocks(source: Source) -> Iterator[Block]:
     yield from _between(lines[line - 1 :])
 
 
+def same_statements(one: Source, other: Source) -> bool:
+    """Whether two texts that parse differ at most in blanks and comments."""
+
+    def statements(source: Source) -> list[list[Token]]:
+        found = ([token for row in block for token in row.tokens] for block in blocks(source))
+        return [tokens for tokens in found if tokens]
+
+    return statements(one) == statements(other)
+
+
 def _between(lines: list[str]) -> Iterator[Block]:
     for line in lines:
         comment = line.strip()

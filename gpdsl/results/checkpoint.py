@@ -20,6 +20,7 @@ from gpdsl.data import Data
 from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.inference.plan.options import Choice, Options, make_options, settled
 from gpdsl.inference.problem import Monitor, Report, Result
+from gpdsl.language.formatter import same_statements
 from gpdsl.results.fit import Fit
 from gpdsl.results.persistence import header_of, load_fit, save_fit
 from gpdsl.shown import in_notebook
@@ -245,7 +246,7 @@ def kept_before(model: Model, given: Mapping[str, Any] | Options, start: Any, ch
     if not os.path.exists(path):  # which no name is too long for
         return None
     found = load_fit(path, model.externals)
-    if found.program.declarations.source.text != model.declarations.source.text:
+    if not same_statements(found.program.declarations.source, model.declarations.source):
         raise GpdslError(f"resume: {path} is a fit of another model: begin at it with start, or choose another file")
     if options.inducing is None and isinstance(found.options.inducing, Mapping):
         options = replace(options, inducing=found.options.inducing)  # it had them from the fit that it began at

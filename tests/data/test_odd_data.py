@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpdsl.data import DataError, bind, read_table, table as memory
+from gpdsl.data.bound import moments
 from gpdsl.data.files import write_table
 from gpdsl.errors import GpdslWarning
 from tests.data import models
@@ -204,3 +205,13 @@ def test_empty_labels_are_missing_as_in_a_file() -> None:
     labels = np.array(["a", "", "b ", "  ", "none"])
     for given in (labels, labels.astype(object), labels.tolist(), labels.astype("S")):
         assert read_table({"y": given}).columns["y"].tolist() == ["a", None, "b", None, "none"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("unit", [1e-310, 1e-200, 1e160, 1e300, 1e307])
+def test_columns_of_any_size_have_a_spread(unit: float) -> None:
+    values = np.array([[1.0, 0.1, 1.0], [2.0, 0.1, 1.0], [17.0, 0.1, 2.0]])
+    scales = np.array([unit, 1.0, 1.0])
+    mean, sd = moments(values * scales)
+    np.testing.assert_allclose(mean, np.mean(values, axis=0) * scales, rtol=1e-4)  # numbers of 1e-310 have few digits
+    np.testing.assert_allclose(sd, np.std(values, axis=0) * [unit, 0.0, 1.0], rtol=1e-4)

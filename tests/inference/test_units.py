@@ -340,8 +340,13 @@ def test_values_without_a_rest_are_said_to_tell_nothing_of_the_noise() -> None:
     assert not model.fit({"x": np.arange(12.0), "y": noisy}).notes
 
 
-def test_noise_is_none_below_a_share_of_the_largest_value_and_of_one_where_all_are_zero() -> None:
-    for y, size in ((np.array([0.0, 3e6, -5e6, 2.0]), 5e6), (np.zeros(4), 1.0)):
+def test_noise_is_none_below_a_share_of_the_range_or_what_rounding_is_and_of_one_where_all_are_zero() -> None:
+    rounding = 2.0**-52 * (1e12 + 3)
+    for y, size in (
+        (np.array([0.0, 3e6, -5e6, 2.0]), 8e6),
+        (np.zeros(4), 1.0),
+        (1e12 + np.arange(4.0), rounding / NO_NOISE),
+    ):
         program, bound, _ = prepare(gpdsl.compile(MISSING), {"x": np.arange(4.0), "y": y}, {}, {})
         said = [len(notes_on_noise(program, bound, {"sigma": share * NO_NOISE * size})) for share in (0.9, 1.1)]
         assert said == [1, 0]

@@ -126,6 +126,8 @@ def test_what_does_not_go_on_is_refused(data: dict[str, np.ndarray], tmp_path: P
     ):
         with pytest.raises(gpdsl.GpdslError, match=wrong):
             trial()
+    told = gpdsl.compile("# of counts\n\n" + COUNTS.replace("RBF(ell))", "RBF( ell ))  # smooth"))
+    assert checkpoint.kept_before(told, {"steps": 2}, None, path) is not None
 
 
 def test_files_are_a_minute_apart_or_twenty_times_what_one_takes(
