@@ -142,15 +142,16 @@ def bind(
     calendar: Calendar | None = None,
     columns: Columns | None = None,
     kept: Columns | None = None,
-    outputs_required: bool = True,
+    outputs_required: bool | None = True,
 ) -> Data:
     """Find, check and arrange the columns of a model in `source` (anything `read_table` takes).
 
     `columns` maps model names to data names (a list of them for a vector), and so does `kept`, of an earlier fit, where
     the data have these. `sizes`, `levels` and `calendar` are those of an earlier fit: they are enforced, and with sizes
     a constant input is no mistake; the levels `before` keep their order. `unseen` are those of other rows that this fit
-    does not know: they have the same numbers in these. Without `outputs_required`, absent outputs are left out. Data
-    that are bound stay as they are. Raises DataError with every mistake found.
+    does not know: they have the same numbers in these. Without `outputs_required`, absent outputs are left out; of
+    None, outputs are not looked at, where inputs count the rows. Data that are bound stay as they are. Raises DataError
+    with every mistake found.
     """
     if isinstance(source, Data):
         return source
@@ -216,7 +217,7 @@ class _Binding:
                 self.mistakes.append(errors.UnknownMapping(name, errors.listed(f"`{each}`" for each in names)))
         self.finish()
 
-    def find_all(self, outputs_required: bool) -> dict[str, Found]:
+    def find_all(self, outputs_required: bool | None) -> dict[str, Found]:
         """Every quantity's columns; inputs first, because sizes are learnt in this order."""
         quantities: list[Input | Output] = [*self.declarations.inputs.values(), *self.declarations.outputs.values()]
         named = places(self.table, [each.name for each in quantities], self.columns, self.kept)
@@ -224,6 +225,8 @@ class _Binding:
         founds: dict[str, Found] = {}
         for each in quantities:
             kind = "input" if isinstance(each, Input) else "output"
+            if kind == "output" and outputs_required is None and self.declarations.inputs:
+                continue
             sizes = tuple(self.sizes.of(axis) for axis in each.axes)
             optional = kind == "output" and not outputs_required
             why, said = self.sizes.why(each.axes), each.name in {**self.kept, **self.columns}

@@ -42,7 +42,7 @@ def datatree(fit: Fit, data: Any, draws: int, seed: int) -> DataTree:
     groups = {"posterior": {name: _named(fit, name, ("chain", "draw"), each) for name, each in learnt.items()}}
     groups["sample_stats"] = {name: (("chain", "draw"), each) for name, each in drawing.statistics().items()}
     if data is not None:
-        bound, prediction = fit.bind(data, None, outputs=False), fit.predict(data)
+        prediction = fit.predict(bound := fit.bind(data, None, outputs=False))
         fields = field_quantities(declared)
 
         def drawn(name: str) -> Variable:

@@ -220,18 +220,17 @@ class Fit(Shown, Criticised):
         evaluations: int | None = None,
         **named: Any,
     ) -> Prediction:
-        """Posterior at new rows, which need the inputs only. Raises DataError for unusable rows.
+        """Posterior at new rows, of which the inputs alone are looked at. Raises DataError for unusable rows.
 
-        `given` are rows of which some outputs are known, at these inputs or at others: the posterior is conditioned on
-        them, at the parameters of the fit. They are exact for outputs that are normal about something linear in the
-        latents, and the best Gaussian for others, in each pass through layers, which are weighed. `evaluations` is the
-        most that the prediction may take of opaque functions, that of the fit by default. Raises GpdslError for an
-        output by its name, which `given` has, and rows given that cannot be conditioned on.
+        `given` are rows of which some outputs are known: the posterior is conditioned on them, at the parameters of the
+        fit, exactly for outputs that are normal about something linear in the latents, and as the best Gaussian for
+        others, in each pass through layers, which are weighed. `evaluations` is the most that it may take of opaque
+        functions. Raises GpdslError for an output by its name, which `given` has, and rows that cannot be given.
         """
         if named:
             refuse_named(self.program.declarations, self.predict, named)
         index = getattr(data, "index", None)  # of a pandas frame, for `to_frame`; that of a list is a method
-        bound = self.bind(data, columns, outputs=False)
+        bound = self.bind(data, columns, outputs=None)
         known = None if given is None else self.bind(given, columns, outputs=False, beside=bound)
         return self.predict_bound(bound, evaluations, None if callable(index) else index, known, data)
 
@@ -269,7 +268,9 @@ class Fit(Shown, Criticised):
         each = np.stack([log_predictive(one) for one in self.settings.beliefs(self.at_rows, beliefs)])
         return np.logaddexp.reduce(each + np.log(self.settings.weights)[:, None], axis=0)
 
-    def bind(self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool, beside: Data | None = None) -> Data:
+    def bind(
+        self, data: Any, columns: Mapping[str, str] | None, *, outputs: bool | None, beside: Data | None = None
+    ) -> Data:
         """New data under the sizes, levels and columns of the fit, in their own units; new levels as in `beside`."""
         return bind(
             self.program.declarations,

@@ -15,6 +15,7 @@ from gpdsl.language.checker.left import suspect
 from gpdsl.language.warnings.cautions import unbounded_priors
 from gpdsl.program.program import Program
 from gpdsl.results.criticism.finding import PLUGGED, SKIPPED
+from gpdsl.results.criticism.plugged import why_plugged
 from gpdsl.results.fit import Fit
 from gpdsl.shown import rounded
 from gpdsl.symbolic.density_mass import doubtful
@@ -108,7 +109,13 @@ def _diagnosis(fit: Fit) -> list[str]:
 
 
 def _plugged_in(fit: Fit) -> list[str]:
-    """What averaging over the parameters would change, where it would be seen; a doubt has a line of its own."""
+    """What averaging over the parameters would change, where it would be seen; a doubt has a line of its own.
+
+    And why nothing was averaged over where that was left to the fit.
+    """
+    decides = fit.options.hyperparameters == "auto" and not fit.options.plugs_in and fit.program.parameters.initial
+    if decides and fit.settings is None:
+        return [f"  plugged in  {why_plugged(fit)}: hyperparameters = auto has them at a point"]
     found = (each for each in fit.inspection.findings if each.name == PLUGGED and not each.doubtful)
     return [f"  plugged in  {each.said}: hyperparameters = integrated" for each in found if each.number >= TOLD]
 

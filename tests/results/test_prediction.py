@@ -154,6 +154,14 @@ def test_labels_come_back_as_the_data_wrote_them() -> None:
     assert gpdsl.score.nlpd(fit, {"x": x, "y": y}) == pytest.approx(nlp, abs=0.02)
 
 
+def test_columns_of_outputs_are_not_looked_at(counts: gpdsl.Fit) -> None:
+    alone = counts.predict({"x": [0.0, 1.0]}).mean("n")
+    for values in (["?", "none"], [-1, np.inf], [1.5]):
+        np.testing.assert_array_equal(counts.predict({"x": [0.0, 1.0], "n": values}).mean("n"), alone)
+        with pytest.raises(gpdsl.GpdslError, match="`n`"):
+            counts.log_predictive_density({"x": [0.0, 1.0], "n": values})
+
+
 def test_many_rows_are_the_same_as_few(counts: gpdsl.Fit) -> None:
     """More rows than one chunk: nothing depends on how rows are cut."""
     x = np.linspace(-3, 3, 9001)

@@ -207,6 +207,20 @@ def worth_averaging(fit: Fit, ended: Ended) -> str:
     return _wider(name, ratio) if round(ratio, 2) >= WORTH else ""
 
 
+def why_plugged(fit: Fit) -> str:
+    """Why `hyperparameters = auto` has not averaged over the learnt parameters, in words."""
+    seconds = evaluations_of(sum(map(np.size, fit.program.parameters.initial.values()))) * evaluation(fit)
+    if seconds > AFFORDABLE:
+        return f"averages over the parameters may take {seconds:.0f} s"
+    if not fit.standard_errors:
+        return f"no curvature tells what averages over the parameters would change: {fit.inspection.lacking}"
+    for name, errors in fit.standard_errors.items():
+        if np.isinf(errors).any() and name not in fit.program.priors:
+            return f"the data leave `{name}` open, and averages need a prior of it"
+    found = [each.said for each in fit.inspection.findings if each.name == PLUGGED and round(each.number, 2) < WORTH]
+    return found[0] if found else "averages over the parameters change little, or nothing tells what"
+
+
 def _wider(name: str, ratio: float) -> str:
     times = f"about {ratio:.2f}" if ratio < MANY else f"over {MANY}"
     return f"standard deviations of `{name}` are {times} times as large"

@@ -112,6 +112,7 @@ def test_auto_averages_where_it_matters(level: gpdsl.Model, learnt: gpdsl.Fit, t
     assert found(learnt)[0].number < 1.05
     left = learnt.model.fit(DATA, hyperparameters="auto")
     assert left.settings is None and options_anew(left).hyperparameters == "point"
+    assert f"plugged in  {found(left)[0].said}: hyperparameters = auto has them at a point" in left.summary()
 
 
 def test_auto_sees_what_outputs_gain_where_latents_do_not() -> None:
@@ -124,8 +125,9 @@ def test_auto_sees_what_outputs_gain_where_latents_do_not() -> None:
 
 
 def test_auto_leaves_a_parameter_that_is_open_and_what_has_no_evidence_alone(learnt: gpdsl.Fit) -> None:
-    open_ended = gpdsl.compile(LEARNT.replace("real ~ Normal(0, 2)", "real").replace("GP(m,", "GP(1e-9 * m,"))
-    assert open_ended.fit(DATA, hyperparameters="auto").settings is None
+    open_ended = gpdsl.compile(LEARNT.replace("positive ~ LogNormal(0, 0.7)", "positive"))
+    left = open_ended.fit({"x": X[:6], "y": [0.3, -0.3, 0.3, -0.3, 0.2, -0.2]}, hyperparameters="auto")
+    assert left.settings is None and "the data leave `ell` open, and averages need a prior of it" in left.summary()
     told = learnt.model.explain(DATA, hyperparameters="auto")
     assert "averaged over where that makes standard deviations of a latent or output 1.05 times as large" in told
     told = learnt.model.explain(DATA, hyperparameters="auto", parameters="gaussian")
