@@ -109,7 +109,7 @@ def test_a_density_is_not_compared_with_the_probability_of_a_censored_value() ->
     assert gpdsl.compare([held["censored"], held["alike"]]).rows
     count = int(np.sum(DATA["y"] > 0.7))
     for other in ("plain", "cut", "beyond"):
-        with pytest.raises(gpdsl.GpdslError, match=f"in {count} rows, .*the `Censored` of c, whose number is a prob"):
+        with pytest.raises(gpdsl.GpdslError, match=f"in {count} rows, .*the `Censored` of c, a probability there"):
             gpdsl.compare({"o": held[other], "c": held["censored"]})
 
 
