@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -219,6 +220,13 @@ def _made_by(name: str, text: str) -> str:
     return kernel and f"kernels stand in the line of their latent, `latent f(x) ~ GP(0, s2 * RBF(ell))`: {kernel}"
 
 
+def _unseen(character: str) -> str:
+    """What to do with a character without a meaning, and which it is where that is not seen."""
+    instead = "write an ordinary space" if character.isspace() else "remove it"
+    name = unicodedata.name(character, "a control character").lower()
+    return instead if character.isprintable() else f"this is {name}, U+{ord(character):04X}: {instead}"
+
+
 def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     """The mistake behind an exception of the parser."""
     form = _form(piece)
@@ -232,7 +240,7 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
                 alone and _made_by("a", piece.text[called.start() :])
             ) or f"write `{called[1]}{called[2] and '(...)'}`"
             return wrong.StrangeCharacter(span, character, f"names have no modules: {habit}")
-        return wrong.StrangeCharacter(span, character, SIGNS.get(character, "remove it"))
+        return wrong.StrangeCharacter(span, character, SIGNS.get(character) or _unseen(character))
     if not isinstance(problem, UnexpectedToken):
         raise problem
     token = problem.token

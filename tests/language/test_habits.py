@@ -336,6 +336,11 @@ def test_a_kernel_without_its_brackets(kernel: str, remedy: str) -> None:
         ("if x > 0 || x < 1 then 1 else 0", "write `or`"),
         ("x²", "write `x^2`"),
         ("π * x", "write `pi`"),
+        ("1 – x", "this is a typographic minus or dash; write `-`"),
+        ("1\u00a0- x", "this is no-break space, U+00A0: write an ordinary space"),
+        ("1\u200b", "this is zero width space, U+200B: remove it"),
+        ("“a”", 'write texts with straight quotation marks, "like this"'),
+        ("ѕ2 * x", r"declared is 's2', which looks the same and is not '\u04552': type both anew"),
     ],
 )
 def test_signs_and_names_of_other_tools(written: str, remedy: str) -> None:

@@ -189,6 +189,10 @@ class ByGroup:
     log: bool
 
 
+LOOKALIKES = str.maketrans("аеорсухіјѕһԁΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТХ", "aeopcyxijshdABEZHIKMNOPTYXABEKMHOPCTX")
+"""Letters of Cyrillic and Greek that look like Latin ones."""
+
+
 @dataclass
 class Scope:
     """The names of one file. `sorts` and `places` are complete before any expression is checked.
@@ -242,6 +246,12 @@ class Scope:
             habit = word_habit(name.text) or ("" if suggestion or local else scale_habit(name.text))
             if name.text[0] == "d" and self.sorts.get(name.text[1:]) in ("latent", "input"):
                 habit = "the derivative of a latent by one of its inputs is `D(f, x)`"
+            look = name.text.translate(LOOKALIKES)
+            if alike := next((each for each in self.sorts if each.translate(LOOKALIKES) == look), ""):
+                habit = (
+                    f"declared is {ascii(alike)}, which looks the same and is not {ascii(name.text)}: type both anew"
+                )
+                suggestion = ""
             self.problems.add(UnknownName(name.span, name.text, suggestion, first, habit))
             # Said once: the other uses of the same name are the same mistake.
             self.lost.add(name.text)
