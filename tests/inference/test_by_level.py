@@ -14,6 +14,7 @@ from scipy import linalg, special
 
 import gpdsl
 from gpdsl.inference import by_level as engine
+from gpdsl.inference.inducing import start
 from gpdsl.program.cache import precision
 from tests.inference.problems import problem_of
 
@@ -83,6 +84,17 @@ def test_what_is_wide_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(engine, "ROWS", 10)
     monkeypatch.setattr(engine, "WIDEST", 1)
     assert not gpdsl.compile(SLOPES).fit({"site": SITE, "x": X, "y": COUNTS}, steps=1).choice.sets
+
+
+def test_many_levels_beside_what_all_rows_share_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 of them took hours, without a word of why."""
+    monkeypatch.setattr(start, "MANY_LEVELS", 11)
+    shared = SLOPES.replace("input x : real", "input x : real\nlatent f(x) ~ GP(0, RBF(1))").replace(
+        "a[site]", "f + a[site]"
+    )
+    with pytest.warns(gpdsl.GpdslWarning, match=r"values of `a`, `b` at 12 levels are one matrix"):
+        plan = gpdsl.compile(shared).explain({"site": SITE, "x": X, "y": COUNTS}, inducing=5)
+    assert "12 inducing points at the levels" in plan
 
 
 def test_a_product_whose_modes_may_be_alike_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Some points are k-means centres, or the rows that explain most of the prior vari
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_matrix
 
 from gpdsl.data import Data, DataError, TooManyInducing
+from gpdsl.errors import GpdslWarning
 from gpdsl.inference.inducing.featured import featured, few_enough
 from gpdsl.inference.plan.options import Choice
 from gpdsl.inference.posteriors.features import factorise, sparse_features
@@ -176,6 +178,10 @@ def start_inducing(
     return found_at, dense
 
 
+MANY_LEVELS = 3000
+"""Beside latents that all rows share, levels of which a step takes seconds."""
+
+
 def _of_group(
     program: Program,
     group: Group,
@@ -197,7 +203,17 @@ def _of_group(
         return few_enough(program, group, choice.features, features), False
     levels = telling(group.form, points.shape[1])
     if levels and len(levels) == points.shape[1]:  # values at the levels of labels determine all
-        return placed(np.unique(points, axis=0)), False
+        single = np.unique(points, axis=0)
+        if len(single) > MANY_LEVELS:
+            named = ", ".join(f"`{name}`" for name in group.names)
+            said = (
+                f"values of {named} at {len(single)} levels are one matrix, which each step factorises: its time grows"
+            )
+            remedy = (
+                "with their cube. Estimate them, as in `param a[s] : real ~ StudentT(30, 0, 1)`, or take fewer levels"
+            )
+            warnings.warn(f"{said} {remedy}", GpdslWarning, stacklevel=2)
+        return placed(single), False
     if not choice.dense and levels:  # centres between levels say nothing of any
         return placed(greedy_points(program, group, distinct(points, SUBSAMPLE), choice.inducing, dtype)), False
     if not choice.dense:

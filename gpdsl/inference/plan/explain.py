@@ -14,7 +14,7 @@ from gpdsl.inference.opaque.surrogate import is_quadratic, opaque_reads, passed_
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.plan.planning import cost, held_at_once, joint_size, quantity
 from gpdsl.inference.posteriors.family import Full, Linear, size
-from gpdsl.kernels.form import describe
+from gpdsl.kernels.form import describe, telling
 from gpdsl.language import model as m
 from gpdsl.language.inducing import BOUNDLESS, FEATURES, read_features
 from gpdsl.language.model import Latent
@@ -50,6 +50,8 @@ def grouped(program: Program, group: Group, inducing: int, plan: Plan) -> list[s
     if choice.reasons.get("inducing_start", "as asked") != "as asked":
         where += f" ({choice.reasons['inducing_start']})"
     named, where = "inducing points", "that determine all that the rows read" if spanned else where
+    if (width := columns_of(group, program.translator)) and len(telling(group.form, width)) == width:
+        where = "at the levels"
     if choice.features:
         asked = "" if "inducing" in choice.reasons else "as asked, "
         named, where = "inducing variables", f"{asked}{_families(choice.features)}"
