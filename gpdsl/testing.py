@@ -5,6 +5,7 @@ gpdsl's own are put through it too. What fails is said by an AssertionError.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -163,8 +164,9 @@ def check_kernel(name: str, *, seed: int = 0) -> None:
     model, where = gpdsl.compile(trial_of(name)), f"kernel {name}"
     (latent,) = model.declarations.latents.values()
     translator = Translator(model.declarations, {})
-    formula, arguments = formula_of(latent.kernel, translator, 1)  # type: ignore[arg-type]
-    points = np.sort(np.random.default_rng(seed).uniform(-2, 2, (16, 1)), axis=0)
+    columns = math.prod(translator.shape(model.declarations.inputs["_input"].axes))
+    formula, arguments = formula_of(latent.kernel, translator, columns)  # type: ignore[arg-type]
+    points = np.sort(np.random.default_rng(seed).uniform(-2, 2, (16, columns)), axis=0)
     plain = matrix(formula, numbers_near(translator, formula, arguments, None), points, points)
     with precision("float64"):
         kernel, values = prepared(model.declarations)
@@ -173,9 +175,9 @@ def check_kernel(name: str, *, seed: int = 0) -> None:
     _need(bool(np.allclose(K, plain, rtol=0, atol=1e-6 * largest)), f"{where}: its matrix is not its formula's")
     _need(bool(np.allclose(K, K.T, rtol=0, atol=1e-12 * largest)), f"{where}: its matrix is not symmetric")
     _need(float(np.linalg.eigvalsh(K)[0]) > -1e-9 * len(points) * largest, f"{where}: it is not positive definite")
-    x = points[:, 0]
-    fit = model.fit({"_input": x, "_output": np.sin(2 * x)}, seed=seed, steps=30)
-    new = {"_input": np.linspace(-2.5, 2.5, 7)}
+    shape = (-1, columns) if columns > 1 else (-1,)
+    fit = model.fit({"_input": points.reshape(shape), "_output": np.sin(2 * points[:, 0])}, seed=seed, steps=30)
+    new = {"_input": np.repeat(np.linspace(-2.5, 2.5, 7), columns).reshape(shape)}
     before = fit.predict(new).mean("_output")
     _need(bool(np.isfinite(fit.elbo) and np.all(np.isfinite(before))), f"{where}: a fit is not finite")
     with tempfile.TemporaryDirectory() as folder:

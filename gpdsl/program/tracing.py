@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ POINTS = np.array([[-1.3], [0.0], [0.0], [0.4], [0.4], [2.5]])
 """Some of them twice: the distance has no derivative where it is zero, and a formula in it may have none either."""
 
 _TRIAL = """
-{0}input _input : real
+{0}input _input : real{2}
 output _output : real
 latent _latent(_input) ~ GP(0, {1}())
 _output ~ Normal(_latent, 1)
@@ -172,8 +173,10 @@ def register_kernel(name: str, definition: str, *, parameters: Mapping[str, str]
     if odd := sorted(set(said) - set(names)):
         raise GpdslError(f"kernel {name}: it has no parameter {', '.join(odd)}; it has {', '.join(names) or 'none'}")
     declared = "".join(f"param {each} : {said.get(each, 'positive')}\n" for each in names)
-    trial = _TRIAL.format(declared, name)
-    _verify(name, compile_checked(definition + trial, f"<kernel {name}>"))
+    known = "|".join(each.text for each in statement.arguments) + r"|\bparam \w+ : \w+"
+    read = [int(each) for each in re.findall(rf"\b(?:{known})\s*\[\s*([1-9]\d?)\s*\]", definition + "\n" + declared)]
+    trial = _TRIAL.format(declared, name, f"[{max(read)}]" if read else "")
+    _verify(name, compile_checked(definition + trial, f"<kernel {name}>"), max(read, default=1))
     define(name, definition)
     _trials[name] = trial
 
@@ -184,18 +187,19 @@ def trial_of(name: str) -> str:
     return _trials[name]
 
 
-def _verify(name: str, declarations: m.Declarations) -> None:
+def _verify(name: str, declarations: m.Declarations, columns: int) -> None:
     """Raise GpdslError unless the kernel of a model with one latent is a covariance that can be learnt."""
     for doubt in doubtful_kernels(declarations):
         raise GpdslError(f"kernel {name}: {doubt.message_text()}: {doubt.label_text()}; {doubt.help_text()}")
     with precision("float64"):
         kernel, values = prepared(declarations)
+        at = jnp.asarray(np.repeat(POINTS, columns, axis=1))
 
         def total(values: list[jax.Array], points: jax.Array) -> jax.Array:
-            a, b = Values(points), Values(jnp.asarray(POINTS))
+            a, b = Values(points), Values(at)
             return jnp.sum(covariance(kernel.form, values, a)) + jnp.sum(covariance(kernel.form, values, a, b))
 
-        slopes = jax.tree.leaves(jax.grad(total, argnums=(0, 1))(values, jnp.asarray(POINTS)))
+        slopes = jax.tree.leaves(jax.grad(total, argnums=(0, 1))(values, at))
     if not all(np.all(np.isfinite(each)) for each in slopes):
         raise GpdslError(
             f"kernel {name}: its gradient is not finite where two points are equal, so that no parameter could be "
@@ -210,8 +214,6 @@ def prepared(declarations: m.Declarations) -> tuple[Canonical, list[jax.Array]]:
     return found, [jnp.asarray(_initial(declarations, each)) for each in found.arguments]
 
 
-def _initial(declarations: m.Declarations, argument: m.Expression) -> float:
+def _initial(declarations: m.Declarations, argument: m.Expression) -> np.ndarray:
     assert isinstance(argument, m.Read)
-    value = declarations.params[argument.name].initial
-    assert isinstance(value, float | int)
-    return float(value)
+    return np.asarray(declarations.params[argument.name].initial, float)

@@ -53,10 +53,22 @@ def test_a_second_registration_replaces_the_first_and_a_file_has_its_own() -> No
 def test_the_checks_of_a_kernel_hold() -> None:
     gpdsl.register_kernel("damped", DAMPED, parameters={"w": "real = 0.7"})
     check_kernel("damped")
-    gpdsl.register_kernel("bilinear", "kernel bilinear(a, b; s) = 1 + s * a * b")
+    gpdsl.register_kernel("bilinear", "kernel bilinear(a, b; s) = 1 + s * a[1] * b[1] + a[2] * b[2]")
     check_kernel("bilinear")
     with pytest.raises(gpdsl.GpdslError, match="no kernel gone is registered; there are: damped, bilinear"):
         check_kernel("gone")
+
+
+ARC = "2 * asin(sqrt(1e-12 + sin((a[2] - b[2])/2)^2 + cos(a[2]) * cos(b[2]) * sin((a[1] - b[1])/2)^2))"
+
+
+def test_kernels_of_several_columns_are_tried_in_as_many() -> None:
+    """Distances on a sphere of longitude and latitude: `a[2]` was refused, as points were one number."""
+    gpdsl.register_kernel("arc", f"kernel arc(a, b; ell) = exp(-{ARC}/ell)")
+    with pytest.raises(gpdsl.GpdslError, match="not a covariance: .* in 2 columns"):
+        gpdsl.register_kernel("bell", f"kernel bell(a, b; ell) = exp(-({ARC})^2 / (2*ell^2))")
+    scaled = "kernel scaled(a, b; ell) = exp(-norm((a - b) / ell)^2 / 2)"
+    gpdsl.register_kernel("scaled", scaled, parameters={"ell": "positive[3] = 1"})
 
 
 BAD = {

@@ -352,6 +352,15 @@ def test_priors_and_processes_on_lines_of_their_own() -> None:
     assert told(more="g ~ GP(0, RBF(1))\n").endswith("`latent g(x) ~ GP(0, RBF(1))`")
 
 
+def test_single_numbers_of_a_parameter_in_a_kernel() -> None:
+    kernel = "param scale : positive[2]\nkernel k(a, b; scale) = exp(-((a[1] - b[1]) / scale[1])^2)\n"
+    told_of = told(more=kernel + "input z : real[2]\nlatent g(z) ~ GP(0, k())\n")
+    assert (
+        told_of
+        == "in a kernel, divide all columns at once, `norm((a - b) / scale)`, or name numbers, `scale1`, `scale2`"
+    )
+
+
 @pytest.mark.parametrize("prior", ["HalfNormal(1)", "HalfCauchy(2)", "HalfStudentT(4, 1)", "InverseGamma(3, 2)"])
 def test_priors_of_positive_parameters(prior: str) -> None:
     model = gpdsl.compile(TEXT.format(kernel="RBF", law="Normal(f, sigma)", prior=f" ~ {prior}"))

@@ -287,6 +287,9 @@ def registered_features(written: str) -> dict[str, str]:
     return {each.family: _said[each.family] for each in read_features(written) or () if each.family in _said}
 
 
+TWO = "but features have cov(u, u), [M, M], and a function of points [n, D] that gives cov(f(points), u), [n, M]"
+
+
 def _family(name: str, features: Features, kernels: tuple[str, ...], columns: int) -> Family:
     """As the engines want them: of about unit variance each."""
 
@@ -295,7 +298,13 @@ def _family(name: str, features: Features, kernels: tuple[str, ...], columns: in
             raise Unsuited(f"{name} features are known of {', '.join(kernels)}, not of {kernel}")
         if corners.shape[1] != columns:
             raise Unsuited(f"{name} features are those of {columns} column(s), and {kernel} sees {corners.shape[1]}")
-        among, with_values = features(kernel, arguments, corners, count)
+        found = features(kernel, arguments, corners, count)
+        if not isinstance(found, tuple) or len(found) != 2 or not callable(found[1]):
+            raise GpdslError(f"inducing features {name} of {kernel}: expected a matrix and a function, {TWO}")
+        among, with_values = found
+        size = len(among) if jnp.ndim(among) else 0
+        if jnp.shape(among) != (size, size):
+            raise GpdslError(f"inducing features {name} of {kernel}: their matrix is {jnp.shape(among)}, {TWO}")
         scale = 1.0 / jnp.sqrt(jnp.diagonal(among))
         return Basis(scale, scale[:, None] * among * scale[None, :], with_values)
 
@@ -317,7 +326,11 @@ def _verified(name: str, family: Family, kernel: str, columns: int) -> Float[np.
         def joint(values: list[Array]) -> Float[Array, "k k"]:
             arguments = dict(zip(names, values, strict=True))
             found = family(kernel, arguments, corners, COUNT)
-            crossed = found.weights[:, None] * found.functions(points).T
+            values_too = found.functions(points)
+            if jnp.shape(values_too) != (POINTS, len(found.weights)):
+                shapes = f"{jnp.shape(values_too)} for {POINTS} points and {len(found.weights)} features"
+                raise GpdslError(f"{where}: what the function gives is {shapes}, {TWO}")
+            crossed = found.weights[:, None] * values_too.T
             among = covariance(form.form, values, Values(points))
             return jnp.block([[found.among, crossed], [crossed.T, among]])
 

@@ -169,6 +169,10 @@ def _of_one_number(scope: Scope, name: str, written: Sequence[syntax.Subscript])
     index = word if word in scope.indices else str(axis.name) if axis else ""
     if index:
         return f"give `{name}` that axis where it is declared, `{name}[{index}]`, or leave out the subscript"
+    if name in scope.params and scope.params[name].axes:  # in the definition of a kernel
+        return (
+            f"in a kernel, divide all columns at once, `norm((a - b) / {name})`, or name numbers, `{name}1`, `{name}2`"
+        )
     rows = scope.sorts.get(name) in ("input", "output", "latent", "row")
     return SUBSCRIPT_OF_A_ROW.format(name=name) if rows else ""
 
