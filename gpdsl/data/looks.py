@@ -30,6 +30,8 @@ COUNTED = 1000
 """Whole numbers that are mostly above are amounts, not counts."""
 MEASURED = 20
 """Whole numbers that are never below are measurements that were rounded, or counts that are nearly normal anyway."""
+SMALL = 0.01
+"""Numbers of which none is above are amounts in a large unit, as 1e-9 of seconds, and no proportions."""
 YEARS = 1000, 2999
 """Whole numbers that a column called a year may hold."""
 YEAR_NAME = re.compile(r"(.*[\W_])?year", re.IGNORECASE)
@@ -213,7 +215,7 @@ def output_kind(found: Look) -> str:
     if whole(known) and known.min() < MEASURED and np.median(known) <= COUNTED:
         return "label" if len(set(known.tolist())) == 2 else "count"
     if np.all(known > 0):
-        return "unit" if np.all(known < 1) else "positive" if _skewed(known) else "real"
+        return "unit" if SMALL < np.max(known) < 1 else "positive" if _skewed(known) else "real"
     return "real"
 
 

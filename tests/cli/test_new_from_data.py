@@ -86,6 +86,7 @@ def test_a_messy_table_becomes_a_model(capsys: pytest.CaptureFixture[str]) -> No
 OUTPUTS = {
     "real": (30 * CURVE, "y ~ Normal(f, sigma)"),
     "positive": (np.exp(CURVE + 2), "log(y) ~ Normal(f, sigma)"),
+    "small": (1e-9 * np.exp(CURVE), "log(y) ~ Normal(f, sigma)"),
     "unit": (1 / (1 + np.exp(-CURVE)), "logit(y) ~ Normal(f, sigma)"),
     "binary": (np.where(CURVE > 0, "yes", "no"), "y ~ Bernoulli(logit = f)"),
     "label": (np.where(CURVE > 0.5, "top", np.where(CURVE < -0.5, "low", "mid")), "y ~ Categorical(logits = f)"),

@@ -182,6 +182,9 @@ class Solved:
     inverse: Float[np.ndarray, "sets values values"]
 
 
+UNRESOLVED = 0.5
+"""Nats that a noise variance e times less than what rounding does costs: a search ends where noise counts."""
+
 BRIEFLY = 10000
 """Covariances up to which evaluations take less time, some milliseconds at most, than compiling them well."""
 
@@ -191,6 +194,9 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
     found, constant = whitened(system, learnt, rows)
     prior = prior_at(system.program, learnt, rows)
     matrices = [prior.signal(part, jnp.asarray(w.loadings)) for part, w in zip(system.parts, found, strict=True)]
+    for each in matrices:
+        rounding = each.shape[-1] * float(jnp.finfo(each.dtype).eps) * jnp.diagonal(each, axis1=-2, axis2=-1)
+        constant = constant - UNRESOLVED * jnp.mean(jnp.log(jnp.maximum(rounding, 1.0)))
     return matrices, [jnp.asarray(each.z) for each in found], constant
 
 

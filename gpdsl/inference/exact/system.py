@@ -293,12 +293,18 @@ class Prior:
     def signal(
         self, part: Part, loadings: Float[Array, "sets columns elements rows"]
     ) -> Float[Array, "sets values values"]:
-        """H K H', the covariance of the values of a part without their noise."""
+        """H K H', the covariance of the values of a part without their noise, but for what rounding adds to it.
+
+        Noise below that would leave I + H K H' to chance: there the evidence is that of the least noise that counts.
+        """
         total: Array | float = 0.0
         for each, kind in self._reads(part):
             total = total + over_sets(each.signal, loadings, part.rows, kind.factor, kind.processes)
         size = loadings.shape[-1] * loadings.shape[-2]
-        return part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
+        found = part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
+        own = jnp.diagonal(found, axis1=-2, axis2=-1)
+        rounding = own.shape[-1] * float(jnp.finfo(own.dtype).eps) * own
+        return found + jnp.maximum(rounding - 1.0, 0.0)[..., None] * jnp.eye(own.shape[-1], dtype=own.dtype)
 
     def largest_variance(self, part: Part, loadings: Float[Array, "sets columns elements rows"]) -> Float[Array, ""]:
         """The largest one of a part's values without noise; that of several readings of a latent from above."""
