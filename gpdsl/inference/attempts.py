@@ -184,6 +184,7 @@ def attempt(problem: Problem, engine: Engine) -> Result:
             tried.append(_again(problem, engine, "short length-scales", short))
             worthless = _worthless(problem, _best(tried).result)
         drawn = not tried[-1].result.interrupted and _symmetric(problem, engine, tried)
+        worthless = None if worthless is None else _worthless(problem, _best(tried).result)  # a draw may be better
         problem.monitor.history[:] = _best(tried).history
         more = 0.0 if worthless is None else problem.options.beta * (worthless - _best(tried).result.elbo)
         nothing = "" if worthless is None else _of_nothing(problem.program, more)

@@ -217,6 +217,21 @@ def test_random_starts_that_disagree_are_said(ends: list[float], said: bool, rng
     assert any("another seed may end higher" in note for note in found.notes) == said
 
 
+def test_what_a_draw_has_found_is_not_said_to_be_nothing(rng: np.random.Generator) -> None:
+    """Whether latents explain anything was judged before the draws, and said of the best of them."""
+    x, y = _mixed(rng)
+    calls: list[float] = []
+
+    def engine(problem: Problem) -> Result:
+        calls.append(-1000.0 if len(calls) < 2 else 500.0)
+        parameters = {name: np.asarray(value) for name, value in problem.parameters.items()}
+        return Result(parameters, [], [], np.ones(1), calls[-1], 0.0, "converged")
+
+    with precision("float64"):
+        found = attempt(problem_of(MIXING.format(start=" = 0"), {"x": x, "y": y}), engine)
+    assert found.elbo == 500.0 and not any("explain nothing" in note for note in found.notes)
+
+
 def test_slices_that_start_alike_are_told_by_the_size_of_each_number() -> None:
     """Within a millionth of the largest number of a column, and not of its smallest."""
     values = np.array([[1e6, 2.0], [1e6 + 0.5, 2.0], [0.0, 2.0]])

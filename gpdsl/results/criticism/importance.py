@@ -40,6 +40,7 @@ from gpdsl.results.criticism.seen import FEW, LARGEST, WHITE, WIDE, Seen
 from gpdsl.results.fit import Fit
 from gpdsl.results.fitting import fit_model
 from gpdsl.results.table import predictable_outputs
+from gpdsl.symbolic.coupling import mirrored
 
 DRAWS = 1000
 
@@ -86,7 +87,8 @@ def importance(fit: Fit, seen: Seen) -> Iterator[Finding]:
     gap = float(np.logaddexp.reduce(ratios) - np.log(len(ratios)) - np.mean(ratios))
     others = ["coupled"] * (bool(fit.program.mixing) and fit.at_rows.independent)
     others += ["mixture_full(2)"] * (fit.options.hyperparameters == "point")
-    nearer = f"posterior = {' or '.join(others)} would come nearer, and " if others else ""
+    verb = "may" if fit.choice.posterior == "coupled" else "would"  # latents are independent in a mixture
+    nearer = f"posterior = {' or '.join(others)} {verb} come nearer, and " if others else ""
     doubtful = (k > UNTRUSTED and gap > MUCH) or gap > max(FEW_ROWS, EACH * data.rows)
     said = f"Pareto k {k:.2f}, and the bound about {plural(gap, 'nat', '.2g')} below the log evidence"
     if np.ptp(ratios) < SAME:
@@ -296,5 +298,7 @@ def one_gaussian(fit: Fit, seen: Seen) -> Iterator[Finding]:
     said = "one Gaussian across all values, at the same parameters, has a bound "
     said += f"{abs(gap):.2g} nats {'higher' if gap > 0 else 'lower'}"
     remedy = f"fit with posterior = {single.choice.posterior}, which is nearer to the posterior"
-    remedy += ", or mixture_full(2), which keeps two modes" * (not fit.choice.posterior.startswith("mixture_full"))
+    both = fit.choice.posterior.startswith("mixture_full")
+    alike = both and mirrored(fit.program.translator, fit.program.observations)
+    remedy += ", but at one of its modes alike" if alike else ", or mixture_full(2), which keeps two modes" * (not both)
     yield Finding("mixture against one Gaussian", gap, gap > WORSE, said, remedy)

@@ -89,6 +89,7 @@ def test_few_rows_are_doubted_by_the_gap_itself(likelihood: str, doubtful: bool)
     data = {"x": np.array([-1.0, -0.4, 0.1, 0.6, 1.3]), "y": np.array([1.2, 0.9, 1.5, 1.1, 0.3])}
     found = named(gpdsl.compile(text).fit(data, diagnose="full"), "q against the posterior")
     assert found.number < 0.7 and found.doubtful is doubtful
+    assert "mixture_full(2) may come nearer" in found.remedy  # it leaves their correlation out
 
 
 def test_draws_of_values_that_depend_on_each_other_have_their_covariance_and_density() -> None:
