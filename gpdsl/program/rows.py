@@ -238,6 +238,8 @@ def gathered(values: Any, ref: Ref, inputs: Mapping[str, Any]) -> Any:
     places = [place for place, _ in ref.at]
     rest = [k for k in range(values.ndim) if k not in places]
     levels = tuple(inputs[label].astype(int) - 1 for _, label in ref.at)
+    if any(isinstance(each, jax.Array) for each in levels):
+        values = jnp.asarray(values)  # constants are of NumPy, which rows of a program cannot index
     return values.transpose(*places, *rest)[levels]
 
 
