@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 import gpdsl
@@ -20,7 +19,7 @@ from gpdsl.inference.inducing.featured import kernels_of
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Values
 from gpdsl.language.vocabulary import KERNELS
-from gpdsl.program.cache import precision
+from gpdsl.program.cache import jit, precision
 from gpdsl.program.tracing import prepared, trial_of
 from gpdsl.results.fit import Fit
 from gpdsl.symbolic.kernel_formula import formula_of
@@ -48,6 +47,8 @@ KINK_NATS = 5.0
 """How far a value may be from the bound where the likelihood has kinks."""
 REGRESSION = _LATENT.format(kind="real", likelihood=f"Normal(f, {_NOISE})")
 COUNTS = _LATENT.format(kind="count", likelihood="Poisson(exp(f))")
+_PLAIN: dict[str, Any] = {"diagnose": "no"}
+"""For fits of which only numbers are compared."""
 CLASSES = _LATENT.format(kind="binary", likelihood="Bernoulli(logit = f)")
 
 
@@ -115,7 +116,7 @@ def _sound(fit: Fit, new: dict[str, Any], where: str) -> None:
 def _as_dense(name: str, text: str, data: dict[str, Any], new: dict[str, Any]) -> None:
     """The posterior of Normal observations, at parameters that are held, is that of dense linear algebra."""
     fixed = ["s2", "ell"] if "param" in text else None
-    mine, exact = (gpdsl.compile(text).fit(data, engine=engine, fixed=fixed) for engine in (name, "vi"))
+    mine, exact = (gpdsl.compile(text).fit(data, engine=engine, fixed=fixed, **_PLAIN) for engine in (name, "vi"))
     gap = abs(mine.elbo - exact.elbo)
     _need(gap < 1e-4, f"engine {name}: the value is {gap:.2g} from the log evidence of Normal observations")
     off = float(np.max(np.abs(_moments(mine, new) - _moments(exact, new))))
@@ -125,9 +126,10 @@ def _as_dense(name: str, text: str, data: dict[str, Any], new: dict[str, Any]) -
 def _honest(name: str, data: dict[str, Any], seed: int) -> None:
     """Where the likelihood has kinks at every row, an error, or a value near the bound of variational inference."""
     model = gpdsl.compile(KINKED)
-    bound = model.fit(data, fixed=["s2", "ell"], seed=seed).elbo
+    asked: dict[str, Any] = {"fixed": ["s2", "ell"], "seed": seed, **_PLAIN}
+    bound = model.fit(data, **asked).elbo
     try:
-        value = model.fit(data, fixed=["s2", "ell"], engine=name, seed=seed).elbo
+        value = model.fit(data, engine=name, **asked).elbo
     except gpdsl.GpdslError:
         return
     _need(abs(value - bound) < KINK_NATS, f"engine {name}: at kinks the value is {value:.1f}, the bound {bound:.1f}")
@@ -136,7 +138,8 @@ def _honest(name: str, data: dict[str, Any], seed: int) -> None:
 def _lasting(name: str, fit: Fit, data: dict[str, Any], new: dict[str, Any], seed: int) -> None:
     """The same twice, saved and loaded, stopped at the first step, and from where another fit ended."""
     model = gpdsl.compile(COUNTS)
-    again = model.fit(data, engine=name, seed=seed)
+    asked: dict[str, Any] = {"engine": name, "seed": seed, **_PLAIN}
+    again = model.fit(data, **asked)
     same = np.array_equal(_moments(fit, new), _moments(again, new))
     _need(same, f"engine {name}: two fits of the same seed differ")
     with tempfile.TemporaryDirectory() as folder:
@@ -148,10 +151,10 @@ def _lasting(name: str, fit: Fit, data: dict[str, Any], new: dict[str, Any], see
     def stop(report: Any) -> None:
         raise KeyboardInterrupt
 
-    cut = model.fit(data, engine=name, seed=seed, callback=stop)
+    cut = model.fit(data, callback=stop, **asked)
     _need(cut.interrupted, f"engine {name}: an interrupt between two steps did not end the fit")
     _need(bool(np.all(np.isfinite(_moments(cut, new)))), f"engine {name}: an interrupted fit does not predict")
-    more = model.fit(data, engine=name, seed=seed, start=fit)
+    more = model.fit(data, start=fit, **asked)
     _need(more.elbo >= fit.elbo - 1e-6, f"engine {name}: from where a fit ended, another one ends lower")
 
 
@@ -170,7 +173,7 @@ def check_kernel(name: str, *, seed: int = 0) -> None:
     plain = matrix(formula, numbers_near(translator, formula, arguments, None), points, points)
     with precision("float64"):
         kernel, values = prepared(model.declarations)
-        K = np.asarray(covariance(kernel.form, values, Values(jnp.asarray(points))))
+        K = np.asarray(jit(lambda given, at: covariance(kernel.form, given, Values(at)))(values, points))
     largest = float(np.max(np.abs(plain)))
     _need(bool(np.allclose(K, plain, rtol=0, atol=1e-6 * largest)), f"{where}: its matrix is not its formula's")
     _need(bool(np.allclose(K, K.T, rtol=0, atol=1e-12 * largest)), f"{where}: its matrix is not symmetric")
@@ -216,7 +219,7 @@ def check_inducing(name: str, *, count: int = 8, seed: int = 0) -> None:
         }
         model = gpdsl.compile(_FEATURED.format(kind="real", likelihood="Normal(f, 0.3)", **words))
         data: dict[str, Any] = {"x": x, "y": y}
-        asked: dict[str, Any] = {"fixed": names, "seed": seed, "diagnose": "no"}
+        asked: dict[str, Any] = {"fixed": names, "seed": seed, **_PLAIN}
         evidence = model.fit(data, **asked).elbo
         few, many = (model.fit(data, inducing=f"{name}({m})", **asked).elbo for m in (count, 4 * count))
         _need(few <= evidence + 1e-6, f"{where}: the bound {few:.6f} is above the evidence {evidence:.6f}")

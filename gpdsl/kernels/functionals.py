@@ -209,7 +209,13 @@ def squared_distance(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None = 
 
 
 def _centred(a: Points, b: OtherPoints) -> tuple[Points, OtherPoints]:
-    """Distances are translation invariant; centring keeps the cancellation small."""
+    """Distances are translation invariant; centring keeps the cancellation small.
+
+    About one of the points first, which is exact: XLA computes a mean in every loop that reads it, and means far from
+    zero that differ by a rounding are more than what is left of the points can bear.
+    """
+    origin = jax.lax.stop_gradient(jnp.sum(b[:1], axis=0))
+    a, b = a - origin, b - origin
     centre = jnp.mean(b, axis=0)
     return a - centre, b - centre
 
@@ -243,7 +249,7 @@ def _between(a: Points, b: OtherPoints, ell: Float[Array, "D"] | None) -> Float[
 @jax.custom_jvp
 def _among(points: Points) -> Float[Array, "n n"]:
     """Squared distances between points; their gradient by one product, since they do not ask which point is first."""
-    centred = points - jnp.mean(points, axis=0)
+    centred, _ = _centred(points, points)
     squares = jnp.sum(jnp.square(centred), axis=1)
     distances = jnp.maximum(squares[:, None] + squares[None, :] - 2.0 * centred @ centred.T, 0.0)
     return jnp.where(jnp.eye(len(points), dtype=bool), 0.0, distances)
@@ -252,6 +258,6 @@ def _among(points: Points) -> Float[Array, "n n"]:
 @_among.defjvp
 def _among_jvp(primals: tuple[Points], tangents: tuple[Points]) -> tuple[Array, Array]:
     (points,), (moves,) = primals, tangents
-    centred = points - jnp.mean(points, axis=0)
+    centred, _ = _centred(points, points)
     product, each = moves @ centred.T, jnp.sum(moves * centred, axis=1)
     return _among(points), 2.0 * (each[:, None] + each[None, :] - product - product.T)

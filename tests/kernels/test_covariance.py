@@ -36,6 +36,7 @@ from gpdsl.kernels.form import (
 from gpdsl.kernels.formula import mean_over_pairs, mean_within, patches_of
 from gpdsl.kernels.functionals import Values
 from gpdsl.language.vocabulary import KERNELS
+from gpdsl.program.cache import jit
 
 Vector = np.ndarray
 DEGREE = 3
@@ -102,11 +103,18 @@ def test_equals_its_formula(name: str, rows: int, columns: int, vector: bool) ->
     rng = np.random.default_rng(rows)
     a, b = rng.normal(size=(rows, columns)), rng.normal(size=(rows + 2, columns))
     parameters = numbers(name, columns, vector, rng)
+
+    @jit
+    def everything(given: list[Any], at_a: Any, at_b: Any) -> tuple[Any, ...]:
+        first, form = Values(at_a), form_of(name)
+        return (
+            covariance(form, given, first, Values(at_b)),
+            covariance(form, given, first),
+            variance(form, given, first),
+        )
+
     with jax.enable_x64(True):
-        given = [jnp.asarray(p) for p in parameters]
-        at_a, at_b = Values(jnp.asarray(a)), Values(jnp.asarray(b))
-        between, within = covariance(form_of(name), given, at_a, at_b), covariance(form_of(name), given, at_a)
-        diagonal = variance(form_of(name), given, at_a)
+        between, within, diagonal = everything(parameters, a, b)
     np.testing.assert_allclose(between, reference(name, parameters, a, b), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(within, reference(name, parameters, a, a), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(np.diagonal(within), diagonal, rtol=1e-14)
@@ -116,7 +124,8 @@ def test_equals_its_formula(name: str, rows: int, columns: int, vector: bool) ->
 def test_single_precision(name: str) -> None:
     rng = np.random.default_rng(3)
     a, parameters = rng.normal(size=(6, 6)), numbers(name, 6, True, rng)
-    found = covariance(form_of(name), [jnp.asarray(p, jnp.float32) for p in parameters], Values(jnp.asarray(a, "f4")))
+    single = jit(lambda given, at: covariance(form_of(name), given, Values(at)))
+    found = single([np.asarray(p, "f4") for p in parameters], np.asarray(a, "f4"))
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, reference(name, parameters, a, a), rtol=1e-4, atol=2e-5)
 
@@ -128,7 +137,8 @@ def test_positive_semidefinite(name: str, columns: int) -> None:
     points = rng.normal(size=(20, columns))
     points[1] = points[0]
     with jax.enable_x64(True):
-        matrix = np.asarray(covariance(form_of(name), numbers(name, columns, True, rng), Values(jnp.asarray(points))))
+        compute = jit(lambda given, at: covariance(form_of(name), given, Values(at)))
+        matrix = np.asarray(compute(numbers(name, columns, True, rng), points))
     np.testing.assert_allclose(matrix, matrix.T, rtol=1e-13, atol=1e-13)
     assert np.linalg.eigvalsh(matrix).min() > -1e-8 * np.trace(matrix)
 
@@ -146,15 +156,15 @@ def test_gradients_at_coincident_points(name: str, columns: int) -> None:
         return jnp.sum(weights * covariance(form_of(name), given, Values(at)))
 
     with jax.enable_x64(True):
-        given = [jnp.asarray(p) for p in parameters]
-        slopes, at_points = jax.grad(total, argnums=(0, 1))(given, jnp.asarray(points))
+        both = jit(jax.value_and_grad(total, argnums=(0, 1)))
+        slopes, at_points = both(parameters, points)[1]
         assert np.isfinite(at_points).all()
-        for i, slope in enumerate(slopes):
+        for i, slope in enumerate(map(np.asarray, slopes)):
             for element in np.ndindex(slope.shape):
                 step = np.zeros(slope.shape)
                 step[element] = 1e-6
-                moved = [[p + sign * step if k == i else p for k, p in enumerate(given)] for sign in (1, -1)]
-                difference = (total(moved[0], points) - total(moved[1], points)) / 2e-6
+                moved = [[p + sign * step if k == i else p for k, p in enumerate(parameters)] for sign in (1, -1)]
+                difference = (both(moved[0], points)[0] - both(moved[1], points)[0]) / 2e-6
                 assert slope[element] == pytest.approx(float(difference), rel=1e-5, abs=1e-7)
 
 
@@ -164,8 +174,10 @@ def test_distances_far_from_the_origin(columns: int) -> None:
     points = 1e6 + rng.normal(size=(12, columns))
     exact = np.array([[sum((x - y) ** 2) for y in points] for x in points])
     with jax.enable_x64(True):
-        at = jnp.asarray(points)
-        found, copied = np.asarray(squared_distance(at, at)), np.asarray(squared_distance(at, jnp.array(points)))
+        both = jit(
+            lambda at, other: (squared_distance(at, at), squared_distance(at, other))
+        )  # loops round in their way
+        found, copied = map(np.asarray, both(points, points.copy()))
     np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(copied, exact, rtol=1e-9, atol=1e-11)
     assert (np.diagonal(found) == 0).all()
@@ -230,8 +242,8 @@ def test_sums_products_and_scales_take_their_parameters_in_order() -> None:
         2.0 * k("RBF", 0.7) * k("Linear", 1.3) + 0.1 * np.eye(5) + k("RBF", 0.9) * (k("Linear", 1.1) + k("RBF", 0.5))
     )
     with jax.enable_x64(True):
-        given = [jnp.asarray(p) for p in parameters]
-        found, diagonal = covariance(form, given, Values(jnp.asarray(points))), variance(form, given, Values(points))
+        both = jit(lambda given, at: (covariance(form, given, Values(at)), variance(form, given, Values(at))))
+        found, diagonal = both(parameters, points)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     np.testing.assert_allclose(diagonal, np.diagonal(expected), rtol=1e-12)
     assert describe(form) == shown
@@ -244,7 +256,7 @@ def test_distances_between_two_sets_in_units_of_length_scales(columns: int, offs
     a, b = rng.normal(size=(7, columns)) + offset, rng.normal(size=(5, columns)) + offset
     ell = rng.uniform(0.5, 2, columns)
     with jax.enable_x64(True):
-        found = np.asarray(squared_distance(jnp.asarray(a), jnp.asarray(b), jnp.asarray(ell)))
+        found = np.asarray(jit(squared_distance)(a, b, ell))
     expected = (((a[:, None] - b) / ell) ** 2).sum(axis=-1)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,7 @@ param ew[t] : positive[20] = 1
 Numbers = dict[str, np.ndarray]
 
 
+@functools.cache
 def written(over: str, kernel: str, definition: str = "") -> Canonical:
     """A kernel over some of the declared inputs."""
     read = "f[1]" if "t" in over.split(", ") else "f"  # `t` is an index

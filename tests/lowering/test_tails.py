@@ -26,60 +26,64 @@ def derivatives(function: Callable[[ArrayLike], jax.Array], at: np.ndarray) -> n
     return np.asarray(jit(jax.vmap(jax.grad(function)))(jnp.asarray(at)))
 
 
-@pytest.mark.parametrize("shape", [0.3, 40.0])
-def test_gamma(shape: float) -> None:
-    x = np.concatenate([np.geomspace(1e-10, 900.0, 40), shape * np.array([0.6, 0.9, 1.0, 1.1])])
-    below = [float(mpmath.log(mpmath.gammainc(shape, 0, v, regularized=True))) for v in x]
-    above = [float(mpmath.log(mpmath.gammainc(shape, v, mpmath.inf, regularized=True))) for v in x]
-    np.testing.assert_allclose(jit(tails.log_gamma_cdf)(shape, x), below, rtol=1e-11, atol=1e-14)
-    np.testing.assert_allclose(jit(tails.log_gamma_sf)(shape, x), above, rtol=1e-11, atol=1e-14)
-    density = stats.gamma.logpdf(x, shape)
-    np.testing.assert_allclose(
-        derivatives(lambda v: tails.log_gamma_cdf(shape, v), x), np.exp(density - below), rtol=1e-8, atol=1e-300
-    )
-    np.testing.assert_allclose(
-        derivatives(lambda v: tails.log_gamma_sf(shape, v), x), -np.exp(density - above), rtol=1e-8, atol=1e-300
-    )
+@jit
+def gammas(shape: jax.Array, x: jax.Array) -> list[tuple[jax.Array, ...]]:
+    """Both tails, each with its slopes in the shape and in its argument."""
+    both = (tails.log_gamma_cdf, tails.log_gamma_sf)
+    return [jax.vmap(jax.value_and_grad(each, (0, 1)), (None, 0))(shape, x) for each in both]
 
 
-@pytest.mark.parametrize("shape", [900.0, 1e4])
-def test_gamma_where_the_probability_underflows(shape: float) -> None:
+def test_gamma() -> None:
+    for shape in (0.3, 40.0):
+        x = np.concatenate([np.geomspace(1e-10, 900.0, 40), shape * np.array([0.6, 0.9, 1.0, 1.1])])
+        below = [float(mpmath.log(mpmath.gammainc(shape, 0, v, regularized=True))) for v in x]
+        above = [float(mpmath.log(mpmath.gammainc(shape, v, mpmath.inf, regularized=True))) for v in x]
+        density = stats.gamma.logpdf(x, shape)
+        for (found, (_, slope)), expected, sign in zip(gammas(shape, x), (below, above), (1, -1), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-14)
+            np.testing.assert_allclose(slope, sign * np.exp(density - expected), rtol=1e-8, atol=1e-300)
+
+
+def test_gamma_where_the_probability_underflows() -> None:
     """So far out that P is no double; elsewhere the same functions come from another formula without a step."""
-    x = np.array([shape * 0.5, shape * 1.6, shape * 3.0])
-    below, above = mpmath.gammainc(shape, 0, x[0], True), mpmath.gammainc(shape, x[2], mpmath.inf, True)
-    assert float(tails.log_gamma_cdf(shape, x[0])) == pytest.approx(float(mpmath.log(below)), rel=1e-12)
-    assert float(tails.log_gamma_sf(shape, x[2])) == pytest.approx(float(mpmath.log(above)), rel=1e-12)
-    for function in (tails.log_gamma_cdf, tails.log_gamma_sf):
-        for argument in (0, 1):
-            assert np.isfinite(jax.vmap(jax.grad(function, argument), (None, 0))(shape, jnp.asarray(x))).all()
-    for edge, function in (
-        (shape - 20 * shape**0.5, tails.log_gamma_cdf),
-        (30 + shape + 20 * shape**0.5, tails.log_gamma_sf),
-    ):
-        sides = function(shape, jnp.asarray([edge * (1 - 1e-15), edge * (1 + 1e-15)]))
-        assert float(sides[0]) == pytest.approx(float(sides[1]), rel=1e-9)
+    for shape in (900.0, 1e4):
+        edges = shape - 20 * shape**0.5, 30 + shape + 20 * shape**0.5
+        near = [edge * (1 + sign * 1e-15) for edge in edges for sign in (-1, 1)]
+        x = np.resize(np.array([shape * 0.5, shape * 1.6, shape * 3.0, *near]), 44)  # the same program
+        (low, low_slopes), (high, high_slopes) = gammas(shape, x)
+        below, above = mpmath.gammainc(shape, 0, x[0], True), mpmath.gammainc(shape, x[2], mpmath.inf, True)
+        assert float(low[0]) == pytest.approx(float(mpmath.log(below)), rel=1e-12)
+        assert float(high[2]) == pytest.approx(float(mpmath.log(above)), rel=1e-12)
+        assert np.isfinite([*low_slopes, *high_slopes]).all()
+        assert float(low[3]) == pytest.approx(float(low[4]), rel=1e-9)
+        assert float(high[5]) == pytest.approx(float(high[6]), rel=1e-9)
 
 
-def test_student_where_the_probability_underflows() -> None:
-    df, z = 200.0, -1e3
+def test_student() -> None:
+    """Also where the probability underflows, and at zero, where the incomplete beta function has no derivative."""
+
+    @jit
+    def found(df: jax.Array, z: jax.Array) -> tuple[jax.Array, ...]:
+        value, slope = tails.log_student_cdf, jax.grad(tails.log_student_cdf, 1)
+        return tuple(jax.vmap(each, (None, 0))(df, z) for each in (value, slope, jax.grad(slope, 1)))
+
+    z = np.concatenate([np.linspace(-40, 40, 81), [-2.999, -3.001]])
+    for df in (1.0, 3.5, 30.0):
+        value, slope, curvature = found(df, z)
+        np.testing.assert_allclose(value, stats.t.logcdf(z, df), rtol=1e-10)
+        np.testing.assert_allclose(slope, np.exp(stats.t.logpdf(z, df) - stats.t.logcdf(z, df)), rtol=1e-9)
+        assert np.isfinite(curvature).all()
+    df, far = 200.0, -1e3
     with mpmath.workdps(40):
-        ratio = mpmath.mpf(df) / (df + mpmath.mpf(z) ** 2)
+        ratio = mpmath.mpf(df) / (df + mpmath.mpf(far) ** 2)
         expected = mpmath.log(mpmath.betainc(df / 2, 0.5, 0, ratio, regularized=True) / 2)
     assert expected < -800
-    assert float(tails.log_student_cdf(df, z)) == pytest.approx(float(expected), rel=1e-12)
-    assert float(jax.grad(tails.log_student_cdf, 1)(df, z)) == pytest.approx(df / -z, rel=1e-3)
+    value, slope, _ = found(df, np.full_like(z, far))
+    assert float(value[0]) == pytest.approx(float(expected), rel=1e-12)
+    assert float(slope[0]) == pytest.approx(df / -far, rel=1e-3)
 
 
-@pytest.mark.parametrize("df", [1.0, 3.5, 30.0])
-def test_student(df: float) -> None:
-    z = np.concatenate(
-        [np.linspace(-40, 40, 81), [-2.999, -3.001]]
-    )  # zero among them, where the incomplete beta function has no derivative
-    np.testing.assert_allclose(tails.log_student_cdf(df, z), stats.t.logcdf(z, df), rtol=1e-10)
-    expected = np.exp(stats.t.logpdf(z, df) - stats.t.logcdf(z, df))
-    np.testing.assert_allclose(derivatives(lambda v: tails.log_student_cdf(df, v), z), expected, rtol=1e-9)
-    curvature = derivatives(jax.grad(lambda v: tails.log_student_cdf(df, v)), z)
-    assert np.isfinite(curvature).all()
+interval = jit(jax.value_and_grad(tails.log_ndtr_interval, (0, 1)))
 
 
 @pytest.mark.parametrize("bounds", [(8.0, 9.0), (-40.0, -39.0), (0.0, 1.0), (-1e-9, 1e-9), (30.0, 31.0), (-9.0, 9.0)])
@@ -87,8 +91,8 @@ def test_normal_interval(bounds: tuple[float, float]) -> None:
     low, high = sorted(-abs(b) for b in bounds) if bounds[0] * bounds[1] > 0 else bounds
     with mpmath.workdps(60):
         expected = float(mpmath.log(mpmath.ncdf(mpmath.mpf(high)) - mpmath.ncdf(mpmath.mpf(low))))
-    assert float(tails.log_ndtr_interval(*bounds)) == pytest.approx(expected, rel=1e-8, abs=1e-7)
-    slopes = jax.grad(tails.log_ndtr_interval, (0, 1))(*bounds)
+    found, slopes = interval(*bounds)
+    assert float(found) == pytest.approx(expected, rel=1e-8, abs=1e-7)
     assert all(np.isfinite(float(slope)) for slope in slopes)
 
 
@@ -99,11 +103,12 @@ def test_log_ndtr() -> None:
         value = [mpmath.log(mpmath.ncdf(mpmath.mpf(v))) for v in x]
         slope = [mpmath.exp(mpmath.log(mpmath.npdf(mpmath.mpf(v))) - of) for v, of in zip(x, value, strict=True)]
         curvature = [-s * (s + mpmath.mpf(v)) for v, s in zip(x, slope, strict=True)]
-    np.testing.assert_allclose(jit(tails.log_ndtr)(x), np.asarray(value, float), rtol=1e-12)
-    np.testing.assert_allclose(derivatives(tails.log_ndtr, x), np.asarray(slope, float), rtol=1e-11)
+    functions = (tails.log_ndtr, jax.grad(tails.log_ndtr), jax.grad(jax.grad(tails.log_ndtr)))
+    first, found, second = jit(lambda x: [jax.vmap(each)(x) for each in functions])(x)
+    np.testing.assert_allclose(first, np.asarray(value, float), rtol=1e-12)
+    np.testing.assert_allclose(found, np.asarray(slope, float), rtol=1e-11)
     near = x > -100  # beyond, s and x cancel
-    second = derivatives(jax.grad(tails.log_ndtr), x[near])
-    np.testing.assert_allclose(second, np.asarray(curvature, float)[near], rtol=1e-7, atol=1e-300)
+    np.testing.assert_allclose(second[near], np.asarray(curvature, float)[near], rtol=1e-7, atol=1e-300)
     single = jit(tails.log_ndtr)(jnp.asarray(x, jnp.float32))
     assert single.dtype == jnp.float32
     np.testing.assert_allclose(single, special.log_ndtr(np.asarray(x, np.float32).astype(float)), rtol=1e-5, atol=1e-37)
@@ -118,14 +123,7 @@ def test_log1mexp() -> None:
 
 def test_single_precision_stays_single_and_finite() -> None:
     x = jnp.geomspace(1e-6, 300.0, 50, dtype=jnp.float32)
-    for function in (tails.log_gamma_cdf, tails.log_gamma_sf, tails.log_student_cdf):
-        found = jit(function)(2.5, x)
+    functions = (tails.log_gamma_cdf, tails.log_gamma_sf, tails.log_student_cdf)
+    for found in jit(lambda x: [function(2.5, x) for function in functions])(x):
         assert found.dtype == jnp.float32
         assert np.isfinite(found).all()
-
-
-def test_the_slope_of_student_is_its_density_over_its_share() -> None:
-    z = np.array([-40.0, -3.001, -2.999, -0.4, 0.0, 1.3, 25.0])
-    value, slope = jit(lambda v: jax.jvp(lambda v: tails.log_student_cdf(3.5, v), (v,), (jnp.ones_like(v),)))(z)
-    np.testing.assert_allclose(value, stats.t.logcdf(z, 3.5), rtol=1e-10)
-    np.testing.assert_allclose(slope, np.exp(stats.t.logpdf(z, 3.5) - stats.t.logcdf(z, 3.5)), rtol=1e-9)
