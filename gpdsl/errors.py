@@ -49,6 +49,8 @@ def needed(package: str, what: str, extra: str) -> Any:
 def plural(count: float, noun: str, digits: str = "") -> str:
     """A number, written so, with its noun: 1 row, 2 rows, 0.3 nats."""
     number = f"{count:{digits}}"
+    if "e+" in number and abs(count) < 1e6:  # 1.2e+02
+        number = f"{float(number):,.0f}"
     ending = "" if number == "1" else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
 

@@ -144,6 +144,7 @@ def test_an_interrupted_fit_is_said_to_be_unfinished_first(layers: bool) -> None
 def test_one_and_many_are_told_apart() -> None:
     assert [plural(n, "check") for n in (0, 1, 2)] == ["0 checks", "1 check", "2 checks"]
     assert [plural(x, "nat", ".2g") for x in (0.3, 0.996, 1.2)] == ["0.3 nats", "1 nat", "1.2 nats"]
+    assert [plural(x, "nat", ".2g") for x in (123.4, 5678.0, 1.2e7)] == ["120 nats", "5,700 nats", "1.2e+07 nats"]
     one = gpdsl.compile(TEXT.format(kind="real", ell=1, law="Normal(f, 0.5)")).fit(ONE)
     assert (
         "of 1 observed value\n" in one.summary() and ": 1 row, " in repr(one) and "for 1 value" in repr(one.diagnose())
