@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,14 @@ def test_values_come_from_the_cache_the_second_time(tmp_path: Path) -> None:
     assert second.usage.evaluations == 0
     assert second.elbo == first.elbo
     assert "answered by the cache" in second.summary()
+
+
+def test_equal_inputs_with_results_that_differ_are_warned_of() -> None:
+    """Noise of a function was fitted as if it were one, without a word."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gpdsl.GpdslWarning)
+        with pytest.raises(gpdsl.GpdslWarning, match=r"gives 1 and 2 for the same inputs, level = 1: it draws random"):
+            fitted(lambda level: level + np.arange(len(level)))
 
 
 def test_a_wrong_gradient_ends_the_fit_at_its_start() -> None:

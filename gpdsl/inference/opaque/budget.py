@@ -6,6 +6,7 @@ An evaluation is a call of one opaque function for one row. The probing call bef
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gpdsl.data import Data
-from gpdsl.errors import GpdslError
+from gpdsl.errors import GpdslError, GpdslWarning
 from gpdsl.forward import ForwardModel, ForwardModelError, Policy, evaluate
 from gpdsl.forward.errors import WrongGradient, describe_row
 from gpdsl.inference.opaque.surrogate import (
@@ -318,6 +319,9 @@ def planned_evaluations(program: Program, options: Options, choice: Choice, rows
 
 MOST_ROWS = 8
 
+CHANCE = 1e-5
+"""Share of a result by which it may be another for the same inputs: rounding, also in single precision."""
+
 
 def probe(program: Program, data: Data, dtype: Any) -> None:
     """Call each opaque function that the likelihood needs once. Raises ForwardModelError for what comes back wrong.
@@ -345,11 +349,26 @@ def probe(program: Program, data: Data, dtype: Any) -> None:
 
 def _probed(model: ForwardModel, arguments: list[np.ndarray], use: ExternalUse) -> np.ndarray:
     """Values, made up where the function failed and may."""
-    if not model.failures.attempts and not model.failures.penalises:
-        return evaluate(model, arguments, use.result).values
-    found = evaluate(replace(model, policy=Policy(0, "penalise")), arguments, use.result)
-    model.account.penalised -= int(found.failed.sum())
-    return np.where(np.isfinite(found.values), found.values, 1.0)
+    if model.failures.attempts or model.failures.penalises:
+        found = evaluate(replace(model, policy=Policy(0, "penalise")), arguments, use.result)
+        model.account.penalised -= int(found.failed.sum())
+    else:
+        found = evaluate(model, arguments, use.result)
+    values = np.where(np.isfinite(found.values), found.values, np.nan)
+    _warn_of_chance(model, arguments, values.reshape(len(values), -1))
+    return np.where(np.isnan(values), 1.0, values)
+
+
+def _warn_of_chance(model: ForwardModel, arguments: Sequence[np.ndarray], values: np.ndarray) -> None:
+    """Warn of rows that are the same, as at prior means they may be, with results that are not."""
+    inputs = np.concatenate([each.reshape(len(values), -1) for each in arguments], axis=1)
+    gaps = np.where(np.all(inputs == inputs[:1], axis=1)[:, None], np.abs(values - values[:1]), 0.0)
+    row, place = np.unravel_index(np.argmax(np.nan_to_num(gaps)), gaps.shape) if gaps.size else (0, 0)
+    if gaps.size and gaps[row, place] > CHANCE * np.abs(values[0, place]):
+        said = f"gives {values[0, place]:.6g} and {values[row, place]:.6g} for the same inputs, "
+        said += f"{describe_row(model.arguments, arguments, 0)}: it draws random numbers, or its rows depend on each "
+        said += "other; a fit takes it for a function of each row: fix its seed, or return a mean"
+        warnings.warn(f"`{model.name}` {said}", GpdslWarning, stacklevel=2)
 
 
 def _rows(uses: Sequence[ExternalUse]) -> int:
