@@ -271,7 +271,7 @@ def run_forward_files(names: Sequence[str]) -> None:
                 runpy.run_path(name, run_name="gpdsl_forward") if is_file else _import(name)
         except GpdslError:
             raise
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise GpdslError(f"--forward {name}: {_described(name, problem)}") from problem
 
 
@@ -284,7 +284,7 @@ def _import(name: str) -> None:
         sys.path.remove("")
 
 
-def _described(name: str, problem: Exception) -> str:
+def _described(name: str, problem: BaseException) -> str:
     text = described(problem)
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == name]
     return f"{text} (line {lines[-1]})" if lines else text

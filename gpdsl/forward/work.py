@@ -131,7 +131,7 @@ def _attempt(function: Callable[..., Any], arguments: Sequence[Any]) -> np.ndarr
         return numbers(function(*arguments))
     except ForwardModelError:
         raise
-    except Exception as problem:  # noqa: BLE001 - whatever a user's function raises is reported with its row
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever a user's function raises is told with its row
         return fault_of(problem)
 
 

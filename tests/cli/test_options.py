@@ -221,6 +221,9 @@ def test_a_forward_file_that_fails_names_the_line(folder: Path) -> None:
     with pytest.raises(GpdslError) as caught:
         run_forward_files(["solver.py"])
     assert str(caught.value) == "--forward solver.py: ZeroDivisionError: division by zero (line 3)"
+    (folder / "solver.py").write_text("import sys\n\nsys.exit(0)\n")
+    with pytest.raises(GpdslError, match=r"SystemExit: 0 \(line 3\)"):
+        run_forward_files(["solver.py"])
 
 
 @pytest.mark.parametrize("name", ["absent.py", "no_module_of_this_name"])

@@ -198,10 +198,11 @@ class Mute(Exception):
         raise RuntimeError("no words")
 
 
-HOSTILE = {
+HOSTILE: dict[str, tuple[BaseException, str]] = {
     "colours": (ValueError("\x1b[2J\x9b31m red \u202e\ud800"), "ValueError: �[2J�31m red ��"),
     "long": (ValueError("x " * 1_000_000), "ValueError: " + "x " * 993 + "x…"),
     "no words": (Mute(), "Mute: (a Mute without words)"),
+    "an end": (SystemExit(3), "SystemExit: 3"),
     "odd type": (type("\x1b[31mError", (Exception,), {})(), "�[31mError"),
 }
 
