@@ -367,7 +367,10 @@ class _Binding:
             first = values.reshape(values.shape[0], -1)[0]
             words = self.declarations.inputs[name].label is not None
             said = founds[name].values.reshape(len(values), -1)[0] if words else first
-            found = [(founds[name].columns[k], errors.shown(said[k])) for k in np.flatnonzero(constant)]
+            mark = "`" if words else ""
+            found = [
+                (founds[name].columns[k], f"{mark}{errors.shown(said[k])}{mark}") for k in np.flatnonzero(constant)
+            ]
             if constant.all():
                 self.mistakes += [
                     errors.ConstantColumn(name, column, value, errors.listed(latents)) for column, value in found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -252,7 +253,7 @@ def _width(table: Table, wanted: Wanted, found: int, columns: Sequence[str], exp
 
 def spelt(column: str) -> str:
     """The name by which a model finds a column whose own is none of the language, as `mean radius` by `mean_radius`."""
-    name = re.sub(r"\W+", "_", column)[:LONGEST].strip("_") or "column"
+    name = re.sub(r"\W+", "_", unicodedata.normalize("NFC", column))[:LONGEST].strip("_") or "column"
     return name if name[0].isalpha() else f"x_{name}"
 
 

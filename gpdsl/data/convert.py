@@ -240,7 +240,12 @@ def _text_of(value: object) -> str | None:
 
 
 def _not_a_column(name: str, reason: str, source: str) -> DataError:
+    if "timedelta" in reason.lower():
+        return DataError(NotAColumn(name, reason, DURATIONS), source=source)
     return DataError(NotAColumn(name, reason), source=source)
+
+
+DURATIONS = "durations are numbers once a unit is said: divide the column, as by numpy.timedelta64(1, 'h')"
 
 
 # Data frames of every library that narwhals knows, Parquet and NumPy archives; each imported only when met.

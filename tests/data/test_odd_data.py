@@ -13,6 +13,7 @@ from gpdsl.data import DataError, bind, read_table, table as memory
 from gpdsl.data.bound import moments
 from gpdsl.data.files import write_table
 from gpdsl.errors import GpdslWarning
+from gpdsl.language import compile_text
 from tests.data import models
 
 
@@ -215,3 +216,12 @@ def test_columns_of_any_size_have_a_spread(unit: float) -> None:
     mean, sd = moments(values * scales)
     np.testing.assert_allclose(mean, np.mean(values, axis=0) * scales, rtol=1e-4)  # numbers of 1e-310 have few digits
     np.testing.assert_allclose(sd, np.std(values, axis=0) * [unit, 0.0, 1.0], rtol=1e-4)
+
+
+def test_durations_and_constant_words_are_told_as_such_and_accents_are_one_letter() -> None:
+    with pytest.raises(DataError, match="(?s)its type is timedelta64.*durations are numbers once a unit is said"):
+        bind(models.REAL, {"x": np.arange(3).astype("m8[h]"), "y": [1.0, 2.0, 3.0]})
+    text = "index s in 1..S\ninput größe : label[s]\noutput y : real\nparam a[s] : real ~ Normal(0, 1)\n"
+    model = compile_text(text + "y ~ Normal(a[größe], 1)")
+    with pytest.raises(DataError, match="column `gro\u0308ße` is `low` in every row"):
+        bind(model, {"gro\u0308ße": ["low", "low"], "y": [1.0, 2.0]})

@@ -354,14 +354,15 @@ def calibrated(
 
     What to do begins with `first`; `short` is that of `alike`.
     """
-    if (pattern := together(places, line, short)) is not None:
-        return pattern
+    pattern = together(places, line, short)
     ranks, some = ndtr(places), places[some_rows(len(places), SHAPED)]
     inside, p = float(np.mean(np.abs(places) < 1.6449)), float(scipy.stats.kstest(ranks, "uniform").pvalue)
     shape = float(scipy.stats.shapiro(some).pvalue) if len(places) > FEW and np.ptp(some) > 0 else 1.0
     furthest = float(np.max(np.abs(places)))
     alone = float(-np.expm1(len(places) * np.log1p(-2.0 * ndtr(-furthest))))  # that any of so many is as far out
     tails = alone < CHANCE
+    if pattern is not None and not (inside >= MOSTLY and alone < pattern.number < CHANCE):
+        return pattern  # but for what a noise that a few values have widened makes of the others
     said = f"90% intervals from the other values hold {inside:.0%}, p {p:.2g}"
     said += f"; values are not normal about what these say, p {shape:.2g}" * (shape < CHANCE)
     said += f"; the furthest value is {furthest:.1f} standard deviations out, p {alone:.2g}" * tails

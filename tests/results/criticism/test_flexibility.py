@@ -10,7 +10,7 @@ import gpdsl
 from gpdsl.inference.posteriors.family import Inverse, spread_of
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism import structure
-from gpdsl.results.criticism.places import calibrated, uneven
+from gpdsl.results.criticism.places import Line, calibrated, uneven
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,15 @@ def test_two_groups_are_told_to_be_two() -> None:
     found = calibrated(np.concatenate([halves, -halves]))
     assert found.doubtful and "two groups" in found.remedy
     assert not calibrated(stats.norm.ppf((np.arange(400) + 0.5) / 400)).doubtful
+
+
+def test_values_far_out_come_before_what_the_noise_that_they_widen_makes_of_the_others() -> None:
+    x, rng = np.linspace(0, 10, 120), np.random.default_rng(3)
+    places = 0.25 * rng.standard_normal(120) + np.where(x > 5, 0.3, -0.3)
+    shifts = Line("along `x`", np.arange(119), np.arange(119) * 37 % 119, {"x": x}, ordered=True)  # no neighbours
+    assert "kernel that bends more" in calibrated(places, shifts).remedy
+    places[[10, 50, 90]] += [7, -8, 12]
+    assert calibrated(places, shifts).remedy.startswith("few values lie far out: look at their rows, or take heavier")
 
 
 def deviations(x: np.ndarray, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
