@@ -217,12 +217,26 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
         if not places.size:
             continue
         inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(scipy.stats.kstest(places, "uniform").pvalue)
+        spread, chance = _spread(in_deviations(places))
         words = "narrow" if inside < 0.9 else "wide, or not where the values are"
         line = None if left.fit.choice.exact else line_of(left.data, len(places))  # else `calibrated` tells
         said = f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}"
-        remedy = f"predictions are too {words}: {first}take another likelihood or kernel"
+        if chance < min(p, CHANCE):
+            p, words = chance, "narrow" if spread > 1 else "wide"
+            said += f"; values spread {spread:.2f} times as wide as these say, p {p:.2g}"
+        less = spread < 1 and {each.distribution for each in program.observations} == {"Poisson"}
+        law = "`Binomial(trials, logit = f)` of counts that have a largest one, or another law" if less else ""
+        remedy = f"predictions are too {words}: {first}take {law or 'another likelihood or kernel'}"
         pattern = uneven(title, in_deviations(places), {} if line is None else line.columns, normal)
         yield pattern or Finding(title, p, p < CHANCE, said, remedy)
+
+
+def _spread(deviations: Float[np.ndarray, " values"]) -> tuple[float, float]:
+    """Root mean square of values in standard deviations, and how seldom it is as far from 1; 1 where that is little."""
+    count, total = len(deviations), float(np.sum(deviations**2))
+    spread = np.sqrt(total / count)
+    p = 2 * min(scipy.stats.chi2.cdf(total, count), scipy.stats.chi2.sf(total, count))
+    return float(spread), float(p) if abs(spread - 1.0) > SPREAD else 1.0
 
 
 def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
@@ -243,6 +257,10 @@ def _of_statistics(fit: Fit, seen: Seen) -> Iterator[Finding]:
             said = f"{found.observed:.4g}, of data drawn anew {low:.4g} to {high:.4g}, p {found.p:.2g}"
             remedy = "the likelihood or its noise does not suit the values"
             yield Finding(f"{found.statistic} of {name}", found.p, odd, said, remedy)
+
+
+SPREAD = 0.1
+"""Share by which values spread more or less than others say, from which on it matters."""
 
 
 class Look(NamedTuple):

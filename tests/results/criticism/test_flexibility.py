@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,8 +11,9 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.posteriors.family import Inverse, spread_of
 from gpdsl.program.cache import precision
-from gpdsl.results.criticism import structure
+from gpdsl.results.criticism import findings, structure
 from gpdsl.results.criticism.places import Line, calibrated, uneven
+from tests.inference.problems import unlearnt
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,19 @@ def test_values_far_out_come_before_what_the_noise_that_they_widen_makes_of_the_
     assert "kernel that bends more" in calibrated(places, shifts).remedy
     places[[10, 50, 90]] += [7, -8, 12]
     assert calibrated(places, shifts).remedy.startswith("few values lie far out: look at their rows, or take heavier")
+
+
+def test_counts_that_vary_less_than_is_said_are_told_so() -> None:
+    data = {"x": np.arange(60.0), "y": np.arange(60) % 5}
+    text = "input x : real\noutput y : count\nlatent f(x) ~ GP(1.4, 0.2 * RBF(1))\ny ~ Poisson(exp(f))"
+    fit, even = unlearnt(text, data), stats.norm.ppf((np.arange(60) * 37 % 60 + 0.5) / 60)
+    told = []
+    for width in (0.92, 0.65):
+        places = stats.norm.cdf(width * even)
+        left = SimpleNamespace(fit=fit, left=(1,), data=fit.bind(data, None, outputs=True), pit=lambda _, p=places: p)
+        told.append(next(findings._of_places(left)))  # type: ignore[arg-type]
+    assert [each.doubtful for each in told] == [False, True]
+    assert "times as wide as these say" in told[1].said and "take `Binomial(trials, logit = f)`" in told[1].remedy
 
 
 def deviations(x: np.ndarray, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
