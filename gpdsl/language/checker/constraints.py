@@ -131,7 +131,10 @@ def time_unit(scope: Scope, kind: syntax.Type) -> str:
             scope.problems.fail(RepeatedArgument(bound.name.span, "time", "per", form))
         word = bound.value
         if not isinstance(word, syntax.Name) or word.subscripts or word.identifier.text not in TIME_UNITS:
-            remedy = f"write one of {units}, as in `{form}`; months and quarters have no one length"
+            remedy = (
+                f"write one of {units}, as in `{form}`; months and quarters have no one length: "
+                "a cycle of twelve months has the period 1 in `time(per = year)`"
+            )
             scope.problems.fail(BadType(word.span, "no such unit of time", "not a unit", remedy))
         unit = word.identifier.text
     return unit

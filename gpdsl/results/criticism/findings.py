@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy
+from jaxtyping import Float
 
 from gpdsl.data import Data, some_rows
 from gpdsl.errors import GpdslError, described
