@@ -31,6 +31,9 @@ TELLING = 10.0
 """Times the nats that inducing points lose, about, up to which a certain bound of them tells anything."""
 SHOWN = 8
 
+OF_TAIL = 10.0
+"""Times as wide as 90% of the probability from which a standard deviation is that of a tail that nobody knows."""
+
 TOLD = 1.1
 """Times as wide as averages over parameters make a latent, from which that is said."""
 
@@ -146,7 +149,10 @@ def _averaged(settings: Settings, name: str) -> str:
     """What settings say of a parameter."""
     moments = settings.mean(name), settings.sd(name), settings.quantile(name, 0.05), settings.quantile(name, 0.95)
     flat = np.stack([np.ravel(each) for each in moments], axis=1)
-    text = "; ".join(f"{mean:.4g} ± {rounded(sd)} ({low:.4g} to {high:.4g})" for mean, sd, low, high in flat[:SHOWN])
+    text = "; ".join(
+        f"{mean:.4g} ± {rounded(sd) if sd <= OF_TAIL * (high - low) else '?'} ({low:.4g} to {high:.4g})"
+        for mean, sd, low, high in flat[:SHOWN]
+    )
     return text if len(flat) <= SHOWN else f"{text} … ({len(flat)} values)"
 
 

@@ -184,7 +184,9 @@ def plugged(seen: Seen, ended: Ended, found: Curvature) -> Iterator[Finding]:
         name, (ratio, shape) = max(grown.items(), key=lambda each: each[1], default=("", (1.0, 1.0)))
         said = f"{_wider(name, ratio)} with the parameters averaged over"
         said += f", {shape:.2f} times but for its level and scale" * (ratio > WIDENED > shape)
-        remedy = "intervals are too narrow: take hyperparameters = integrated"
+        opened = sorted(_open_without_prior(fit, found))
+        first = f"give {', '.join(f'`{each}`' for each in opened)} a prior, and " * bool(opened)
+        remedy = f"intervals are too narrow: {first}take hyperparameters = integrated"
         if name:
             yield Finding(PLUGGED, ratio, max(shape for _, shape in grown.values()) > WIDENED, said, remedy)
 
@@ -200,11 +202,16 @@ def worth_averaging(fit: Fit, ended: Ended) -> str:
         grown = {} if there is None else widened(seen, there) | widened_outputs(seen, there)
     except (Unknown, *TROUBLE):
         return ""
-    open_ended = np.flatnonzero(np.isinf(np.diagonal(found.covariance)))
     name, (ratio, _) = max(grown.items(), key=lambda each: each[1], default=("", (1.0, 1.0)))
-    if {found.names[at].split("[")[0] for at in open_ended} - fit.program.priors.keys():  # flat on the real line
+    if _open_without_prior(fit, found):  # flat on the real line
         return ""
     return _wider(name, ratio) if round(ratio, 2) >= WORTH else ""
+
+
+def _open_without_prior(fit: Fit, found: Curvature) -> set[str]:
+    """Parameters that averages would depend on by where they are cut off."""
+    open_ended = np.flatnonzero(np.isinf(np.diagonal(found.covariance)))
+    return {found.names[at].split("[")[0] for at in open_ended} - fit.program.priors.keys()
 
 
 def why_plugged(fit: Fit) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gpdsl
+from gpdsl.results import summary
 from gpdsl.results.criticism import plugged
 from gpdsl.results.criticism.finding import PLUGGED
 from gpdsl.results.criticism.reference import options_anew
@@ -113,6 +116,17 @@ def test_auto_averages_where_it_matters(level: gpdsl.Model, learnt: gpdsl.Fit, t
     left = learnt.model.fit(DATA, hyperparameters="auto")
     assert left.settings is None and options_anew(left).hyperparameters == "point"
     assert f"plugged in  {found(left)[0].said}: hyperparameters = auto has them at a point" in left.summary()
+
+
+def test_a_prior_is_asked_for_of_what_is_open_without_one_and_tails_have_no_deviation() -> None:
+    fit: Any = SimpleNamespace(program=SimpleNamespace(priors={"a": None}))
+    opened: Any = SimpleNamespace(covariance=np.diag([np.inf, np.inf, np.inf, 1.0]), names=["a", "v[1]", "v[2]", "s"])
+    assert plugged._open_without_prior(fit, opened) == {"v"}
+    quantiles: dict[float, Any] = {0.05: np.array([0.5, 1.0]), 0.95: np.array([12.0, 1.0])}
+    settings: Any = SimpleNamespace(
+        mean=lambda _: np.array([5.6, 1.0]), sd=lambda _: np.array([1500.0, 0.0]), quantile=lambda _, p: quantiles[p]
+    )
+    assert summary._averaged(settings, "s2") == "5.6 ± ? (0.5 to 12); 1 ± 0 (1 to 1)"
 
 
 def test_auto_sees_what_outputs_gain_where_latents_do_not() -> None:
