@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,6 +10,8 @@ import gpdsl
 from gpdsl.inference.natural import minibatch, site_starts
 from gpdsl.inference.natural.site_starts import departed
 from gpdsl.inference.natural.sites import Sites
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.program.cache import precision
 from tests.inference.problems import problem_of
 
 NETWORK = """
@@ -62,3 +65,16 @@ def _starting(x: np.ndarray, y: np.ndarray) -> Sites:
     """Sites at the start of a batch fit."""
     problem = problem_of(NETWORK, {"x": x, "y": y}, inducing=10, batch=0, posterior="full")
     return site_starts.start_sites(problem)
+
+
+def test_sites_of_a_known_posterior_give_it_back(rng: np.random.Generator) -> None:
+    """Its precision is I + s G, and that times its mean sqrt(s) h."""
+    root, mean = np.tril(rng.normal(size=(2, 3, 3))) + 2 * np.eye(3), rng.normal(size=(2, 3))
+    scale = np.array([0.7, 2.0])
+    with precision("float64"):
+        known = Whitened(jnp.asarray(mean[None]), jnp.asarray(root[None]))
+        found = site_starts._sites_of(known, jnp.eye(3)[None], jnp.asarray(scale))
+        covariance = np.linalg.inv(np.eye(3) + scale[:, None, None] * np.asarray(found.precision))
+        shift = np.sqrt(scale)[:, None] * np.asarray(found.linear)
+    np.testing.assert_allclose(covariance, root @ np.swapaxes(root, 1, 2), rtol=1e-9)
+    np.testing.assert_allclose(np.einsum("jab,jb->ja", covariance, shift), mean, rtol=1e-9)
