@@ -56,9 +56,9 @@ from gpdsl.results.criticism.places import (
     learn_noise,
     line_of,
     of_both,
+    of_elements,
     price_of_values,
     spreading,
-    uneven,
     values_seen,
 )
 from gpdsl.results.criticism.plugged import TROUBLE, curvature_of, plugged
@@ -214,13 +214,14 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
     first, normal = learn_noise(program), all(each.distribution == "Normal" for each in program.observations)
     for name in predictable_outputs(program.declarations) if left.left else ():
         places = left.pit(name)
-        places, title = places[np.isfinite(places)], f"calibration of {name}"
+        known, title = np.isfinite(places), f"calibration of {name}"
+        places = places[known]
         if not places.size:
             continue
         inside, p = float(np.mean(np.abs(places - 0.5) < 0.45)), float(scipy.stats.kstest(places, "uniform").pvalue)
-        spread, chance = _spread(in_deviations(places))
+        deviations = in_deviations(places)
+        spread, chance = _spread(deviations)
         words = "narrow" if inside < 0.9 else "wide, or not where the values are"
-        line = None if left.fit.choice.exact else line_of(left.data, len(places))  # else `calibrated` tells
         said = f"90% intervals from the other rows hold {inside:.0%} of its values, p {p:.2g}"
         if chance < min(p, CHANCE):
             p, words = chance, "narrow" if spread > 1 else "wide"
@@ -228,7 +229,8 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
         less = spread < 1 and {each.distribution for each in program.observations} == {"Poisson"}
         law = "`Binomial(trials, logit = f)` of counts that have a largest one, or another law" if less else ""
         remedy = f"predictions are too {words}: {first}take {law or 'another likelihood or kernel'}"
-        pattern = uneven(title, in_deviations(places), {} if line is None else line.columns, normal)
+        exact, several = left.fit.choice.exact, known.ndim > 1  # `calibrated` and `values_seen` tell of others
+        pattern = None if exact else of_elements(title, deviations, known, left.data, several, normal)
         yield pattern or Finding(title, p, p < CHANCE, said, remedy)
 
 

@@ -99,10 +99,7 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
         low, high = (
             np.mean(np.broadcast_to(cdf(own[0], y, reached), (DRAWS, *y.shape)), axis=0) for reached in (False, True)
         )
-        line = line_of(seen.data, int(np.sum(known)))
-        middle = in_deviations(0.5 * (low + high)[known])
-        together = alike(f"values of {name}", middle, line)
-        together = together or shifted(f"values of {name}", middle, {} if line is None else line.columns)
+        together = of_elements(f"values of {name}", in_deviations(0.5 * (low + high)[known]), known, seen.data)
         places = randomised(low, high, known, 0)[known]
         narrow = of_both(name, places, np.zeros(places.shape, bool), spread and f"{spread}, or ")
         yield together or replace(narrow, name=f"values of {name}")
@@ -219,6 +216,22 @@ def line_of(data: Data, values: int, rows: Int[np.ndarray, " values"] | None = N
     nearest = scipy.spatial.KDTree(scaled).query(scaled, 2)[1]
     other = np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0])
     return Line("in the inputs", every, other, columns, ordered)
+
+
+def of_elements(
+    title: str, places: np.ndarray, known: np.ndarray, data: Data, follow: bool = True, normal: bool | None = None
+) -> Finding | None:
+    """The first pattern in an element of an output, along the rows where it is known, by a share of `CHANCE` each."""
+    flat = known.reshape(len(known), -1)
+    several = sum(int(each.any(axis=0).sum()) for each in data.observed.values())
+    for element, rows in enumerate(map(np.flatnonzero, flat.T)):
+        own, line = places[np.nonzero(flat)[1] == element], line_of(data, len(rows), rows)
+        columns = {} if line is None else line.columns
+        found = alike(title, own, line) or shifted(title, own, columns) if follow else None
+        found = found if found or normal is None else uneven(title, own, columns, normal)
+        if found and (found.number > CHANCE or found.number * several < CHANCE):  # a correlation, or by chance
+            return replace(found, said=f"of element {element + 1}, " * (flat.shape[1] > 1) + found.said)
+    return None
 
 
 def _sorted(values: np.ndarray) -> bool:

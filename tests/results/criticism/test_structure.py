@@ -17,7 +17,7 @@ from gpdsl.program.cache import precision
 from gpdsl.results.criticism import seen, structure
 from gpdsl.results.criticism.finding import Diagnosis
 from gpdsl.results.criticism.left_out import fitted_rows
-from gpdsl.results.criticism.places import ROWS, Line, alike, line_of, shifted
+from gpdsl.results.criticism.places import ROWS, Line, alike, line_of, of_elements, shifted
 from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.structure import _reaches, reach, rows_and_levels, symmetry
 from tests.inference.problems import unlearnt
@@ -307,6 +307,25 @@ def test_what_changes_along_the_rows_and_with_no_input_is_told() -> None:
     assert (
         moved is not None and "higher in one part of the rows than" in moved.said and "read it as one" in moved.remedy
     )
+
+
+def test_each_element_of_several_outputs_has_rows_of_its_own() -> None:
+    """A step in the rows of one of three series, two of them of one output with gaps: it was told of none."""
+    rng, known = np.random.default_rng(3), with_gaps(80)
+    data = Data(80, {"x": rng.uniform(0, 9, 80)}, {}, {"y": known, "z": np.ones(80, bool)}, {}, {}, {})
+    data = replace(data, outputs={name: rng.standard_normal(each.shape) for name, each in data.observed.items()})
+    places = rng.standard_normal((80, 2))
+    assert of_elements("calibration of y", places[known], known, data, normal=True) is None
+    found = of_elements("calibration of y", (places + np.outer(np.arange(80) > 40, [0, 2]))[known], known, data)
+    assert found is not None and found.doubtful and found.said.startswith("of element 2, rows that follow each other")
+    assert of_elements("", places[known], known, data, follow=False) is None
+    wide = of_elements("", (places * [4, 1] ** (np.arange(80) > 40)[:, None])[known], known, data, False, True)
+    assert wide is not None and wide.said.startswith("of element 1, ")
+
+
+def with_gaps(rows: int) -> np.ndarray:
+    """Which of two values each row has."""
+    return np.stack([np.ones(rows, bool), np.arange(rows) % 7 > 0], axis=1)
 
 
 def test_rows_in_the_order_of_their_values_follow_each_other_for_no_reason_of_the_model() -> None:
