@@ -397,4 +397,4 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _error(kind: str, text: str) -> dict[str, Any]:
-    return {"error": {"type": kind, "message": quoted(text)}}
+    return {"error": {"type": kind, "message": quoted(text.replace("\n   help:", "; help:"))}}

@@ -26,7 +26,7 @@ import pytest
 
 import gpdsl
 from gpdsl.forward import evaluate
-from gpdsl.forward.server import Offered, Refused, Together, _Asked, _hosts, answer, make_server, slopes
+from gpdsl.forward.server import Offered, Refused, Together, _Asked, _error, _hosts, answer, make_server, slopes
 from gpdsl.results.serving import _levels, offered
 
 PLANES = """
@@ -174,6 +174,12 @@ def test_malformed_requests_are_answered_and_the_server_goes_on(url: str, lines:
     if status != 200:
         assert json.loads(said.partition("\r\n\r\n")[2])["error"]["type"] == "InvalidInput"
     assert talk(url, GET, HERE)[0] == 200
+
+
+def test_a_remedy_is_set_apart_from_what_is_wrong() -> None:
+    """It ran on: "`-1` is not positive help: correct the value"."""
+    said = _error("InvalidInput", "column `h`: `-1` is not positive\n   help: correct the value")["error"]["message"]
+    assert said == "column `h`: `-1` is not positive; help: correct the value"
 
 
 def test_only_a_server_of_this_machine_asks_whom_it_is_taken_for() -> None:
