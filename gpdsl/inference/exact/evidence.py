@@ -27,7 +27,7 @@ from scipy.linalg import get_lapack_funcs
 
 from gpdsl.inference.exact.grids import Grid, Side, points_of
 from gpdsl.inference.exact.parts import Part, kinds
-from gpdsl.inference.exact.system import Prior, System, kernel_arguments, prior_at, whitened
+from gpdsl.inference.exact.system import HIDDEN, Prior, System, kernel_arguments, prior_at, whitened
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
@@ -195,8 +195,9 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
     prior = prior_at(system.program, learnt, rows)
     matrices = [prior.signal(part, jnp.asarray(w.loadings)) for part, w in zip(system.parts, found, strict=True)]
     for each in matrices:
-        rounding = each.shape[-1] * float(jnp.finfo(each.dtype).eps) * jnp.diagonal(each, axis1=-2, axis2=-1)
-        constant = constant - UNRESOLVED * jnp.mean(jnp.log(jnp.maximum(rounding, 1.0)))
+        own = jnp.diagonal(each, axis1=-2, axis2=-1)
+        hidden = HIDDEN * own.shape[-1] ** 0.5 * float(jnp.finfo(own.dtype).eps) * own
+        constant = constant - UNRESOLVED * jnp.mean(jnp.log(jnp.maximum(hidden, 1.0)))
     return matrices, [jnp.asarray(each.z) for each in found], constant
 
 

@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
-from gpdsl.inference.exact.system import Whitened, at_rows, kernel_arguments, with_nothing
+from gpdsl.inference.exact.system import HIDDEN, Whitened, at_rows, kernel_arguments, with_nothing
 from gpdsl.inference.posteriors.family import (
     Covariances,
     Inverse,
@@ -280,8 +280,8 @@ def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
     means, inverses = {column: np.zeros(len(matrix)) for (column, _), matrix in found.items()}, []
     for part, known in zip(held.parts, held.values, strict=True):
         for signal, cross, z, *whose in _sets(part, known, groups):
-            rounding = len(z) * np.finfo(float).eps * np.diagonal(signal)  # noise below counts as that (`Prior.signal`)
-            factor = cho_factor(signal + np.diag(np.maximum(1.0, rounding)), lower=True)
+            hidden = HIDDEN * len(z) ** 0.5 * np.finfo(float).eps * np.diagonal(signal)
+            factor = cho_factor(signal + np.diag(np.maximum(1.0, hidden)), lower=True)
             lost = {column: solve_triangular(factor[0], each, lower=True) for column, each in cross.items()}
             for a, b in itertools.product(lost, repeat=2):
                 found[a, b] = found.get((a, b), 0.0) - lost[a].T @ lost[b]

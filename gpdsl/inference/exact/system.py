@@ -282,6 +282,11 @@ class _Processes:
         return jnp.sum(self.kernel.scale[processes][:, None, None] * jnp.square(deviations), axis=0)
 
 
+HIDDEN = 4.0
+"""Rounding makes eigenvalues of n values' signal negative by about this times the root of n times the precision, in its
+largest variances: a noise below that is one by chance."""
+
+
 @dataclass(frozen=True, eq=False)
 class Prior:
     """That of the latents at constrained parameters; `read` is what all rows read of each group (`functionals`)."""
@@ -303,8 +308,8 @@ class Prior:
         size = loadings.shape[-1] * loadings.shape[-2]
         found = part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
         own = jnp.diagonal(found, axis1=-2, axis2=-1)
-        rounding = own.shape[-1] * float(jnp.finfo(own.dtype).eps) * own
-        return found + jnp.maximum(rounding - 1.0, 0.0)[..., None] * jnp.eye(own.shape[-1], dtype=own.dtype)
+        hidden = HIDDEN * own.shape[-1] ** 0.5 * float(jnp.finfo(own.dtype).eps) * own
+        return found + jnp.maximum(hidden - 1.0, 0.0)[..., None] * jnp.eye(own.shape[-1], dtype=own.dtype)
 
     def largest_variance(self, part: Part, loadings: Float[Array, "sets columns elements rows"]) -> Float[Array, ""]:
         """The largest one of a part's values without noise; that of several readings of a latent from above."""
