@@ -234,7 +234,7 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         if self.model is None:
             self._compile_default(checked)
             self._mean, self._sd = map(float, moments(y))
-            if self._sd <= 1e-12 * abs(self._mean):
+            if self._sd <= 8 * np.finfo(float).eps * abs(self._mean):
                 self._sd = abs(self._mean) or 1.0
                 held = {"fixed": ["s2", "ell", "sigma"], "init": {"s2": FLOOR**2, "sigma": FLOOR}}
                 warnings.warn(

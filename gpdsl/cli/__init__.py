@@ -129,8 +129,8 @@ def _refuse(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
 
 def _near(asked: str, known: Sequence[str]) -> str:
     """An option like the one asked for; where a command infers, also an option of inference by any of its names."""
-    from gpdsl.language.habits import OPTIONS as HABITS
     from gpdsl.language.options import OPTIONS
+    from gpdsl.language.takes import OPTIONS as HABITS
     from gpdsl.language.vocabulary import closest
 
     word = asked.strip("-").replace("-", "_").lower()

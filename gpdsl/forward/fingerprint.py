@@ -7,14 +7,14 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from functools import partial
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 # All of a function that can be seen when it is registered: what it names in its module, values in its closure and its
 # defaults, functions that it calls there, fields of the object that it is. What it changes later, as a counter, is as
-# it was then. Code that is installed is told by its names, and so is what is reached through a module, `solver.run`.
+# it was then. Code that is installed is told by its names. Of a module of the user's, what the function names is told.
 
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -75,14 +75,27 @@ def _parts(value: Any) -> list[Any] | None:
             parts: list[Any] = [value.__defaults__, value.__kwdefaults__, cells]
             if value.__code__.co_filename.startswith(INSTALLED):
                 return parts
-            named = {name: value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__}
-            return [*parts, value.__code__, named]
+            names = _names(value.__code__)
+            named = {name: value.__globals__[name] for name in names if name in value.__globals__}
+            modules = [
+                each for each in named.values() if isinstance(each, ModuleType) and not _installed(each.__name__)
+            ]
+            through = [{name: vars(each)[name] for name in names if name in vars(each)} for each in modules]
+            return [*parts, value.__code__, named, through]
         case partial():
             return [value.func, value.args, value.keywords]
         case MethodType():
             return [value.__func__, value.__self__]
+        case type() if _installed(value.__module__):
+            return []
         case type():
-            return [each for each in vars(value).values() if isinstance(each, FunctionType)]
+            own = {name: getattr(each, "__func__", each) for name, each in vars(value).items()}
+            plain = {
+                name: each for name, each in own.items() if not name.startswith("_") or isinstance(each, FunctionType)
+            }
+            return [plain, *value.__bases__]
+        case property():
+            return [value.fget]
     kind = type(value)
     if kind.__module__ in PLAIN and not callable(value) or hasattr(kind, "__array__"):
         return None
@@ -90,6 +103,12 @@ def _parts(value: Any) -> list[Any] | None:
         return []
     slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ()) if hasattr(value, name)]
     return [kind, getattr(value, "__dict__", {}), [getattr(value, name) for name in slots]]
+
+
+def _installed(module: str) -> bool:
+    """Whether a module is of Python or of a package, and not of the user's own files, or typed in."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return module in {*sys.modules} - {"__main__"} and (file is None or file.startswith(INSTALLED))
 
 
 def _names(code: CodeType) -> list[str]:

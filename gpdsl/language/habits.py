@@ -14,7 +14,7 @@ class Habits(dict[str, str]):
         return self.get(word.lower(), "")
 
 
-def _by_words(table: Mapping[str, str]) -> Habits:
+def by_words(table: Mapping[str, str]) -> Habits:
     return Habits((word, said) for words, said in table.items() for word in words.split())
 
 
@@ -24,7 +24,7 @@ _PC = "priors that penalise complexity: `param ell : positive ~ PCLengthscale(0.
 _STAN_KERNELS = {"exp_quad": "RBF(ell)", "exponential": "Matern12(ell)", "periodic": "Periodic(ell, period)"} | {
     f"matern{nu}": f"Matern{nu}(ell)" for nu in (32, 52)
 }
-KERNELS = _by_words(
+KERNELS = by_words(
     {
         "expquad exponentiatedquadratic squaredexponential sqexp se gaussian rbfkernel scalekernel": (
             "write `RBF(ell)`; the variance stands before it, `s2 * RBF(ell)`"
@@ -50,6 +50,7 @@ KERNELS = _by_words(
         "icm lmc coregionalize indexkernel": "write `RBF(ell, on = x) * Coregion(W, kappa, on = task)`",
         "arcsin arccos neuralnetwork": "write `ArcCosine(1)`, the kernel of a wide layer of neurons",
         "rq rationalquadratickernel": "write `RationalQuadratic(ell, alpha)`",
+        "poly polynomialkernel": "write `Polynomial(2, 1)`",
         "add additive product": "kernels are added and multiplied, `RBF(ell) + Linear()`, `RBF(ell) * Linear()`",
         "localperiodic locallyperiodic quasiperiodic": "write `RBF(10) * Periodic(1, period)`: it changes slowly",
         "sho celerite harmonic oscillator damped": "write `Matern12(ell) * Cosine(period)`, waves that die away",
@@ -61,7 +62,7 @@ KERNELS = _by_words(
             "distances on a sphere are those of points in space: columns `cos(lat) * cos(lon)`, `cos(lat) * sin(lon)` "
             "and `sin(lat)` of the data, `input p : real[3]`, and a kernel of these"
         ),
-        "spline cubicspline thinplate smoothingspline integratedwiener": (
+        "spline cubicspline smoothingspline integratedwiener": (
             "a formula of your own, for columns of positive numbers: `kernel spline(a, b) = min(a, b)^2 * "
             "(3 * max(a, b) - min(a, b)) / 6`, used as `s2 * spline()`"
         ),
@@ -74,7 +75,7 @@ KERNELS = _by_words(
     }
 )
 
-DISTRIBUTIONS = _by_words(
+DISTRIBUTIONS = by_words(
     {
         "flat halfflat improper": "leave the prior out: a parameter without one has none",
         "s f te gam": "write `Normal(g, sigma)`, with the smooth function `latent g(x) ~ GP(0, s2 * RBF(ell))`",
@@ -162,7 +163,7 @@ OTHER_NUMBERS: Mapping[tuple[str, str], str] = {
 }
 """By distribution and argument of other tools, what is another number here, and not the same one by another name."""
 
-TYPES = _by_words(
+TYPES = by_words(
     {
         "float double number numeric vector matrix continuous": "real",
         "int integer counts": "count",
@@ -181,7 +182,7 @@ _OTHER_ROWS = (
     "a statement holds for one row and reads no other: what is of another row, such as the value before, is a column "
     "of the data, `input before : real`; a sum along an input is `integral(f, a, b)`"
 )
-WORDS = _by_words(
+WORDS = by_words(
     {
         "inv_logit invlogit inverse_logit ilogit logistic expit": "write `sigmoid(f)`",
         "normcdf normal_cdf std_normal_cdf pnorm ncdf": "write `Phi(f)`",
@@ -232,7 +233,7 @@ WORDS = _by_words(
 )
 """Functions, constants, statements and arguments."""
 
-STARTS = _by_words(
+STARTS = by_words(
     {
         "gp process gaussian_process": "write `latent f(x) ~ GP(m, s2 * RBF(ell))`, observed by `y ~ Normal(f, sigma)`",
         "parameter parameters hyperparameter hyperparameters hyper prior hyperprior var variable": (
@@ -254,9 +255,9 @@ STARTS = _by_words(
 )
 """First words of lines."""
 
-NOISE_ADDED = "noise is not added: the distribution has the mean as its first argument, `y ~ Normal(f, sigma)`"
+NOISE_ADDED = "noise is not added: what it is added to is an argument of its distribution, as in `y ~ Normal(f, sigma)`"
 PROCESSES_ADDED = (
-    "kernels are added, `GP(0, s2 * RBF(ell) + Matern32(w))`; or each process is a latent of its own, "
+    "kernels are combined, `GP(0, s2 * RBF(ell) + Matern32(w))`, or latents, each declared on its own, "
     "`y ~ Normal(f + g, sigma)`"
 )
 """Sums of what is not added."""
@@ -298,63 +299,6 @@ BLOCKS = (
 )
 
 
-_OPTIONS = {
-    "steps": "n_iter num_iter niter iter iterations num_iterations n_iterations max_iter max_iters maxiter epochs "
-    "n_steps num_steps training_iter n_epochs",
-    "learning_rate": "lr step_size stepsize",
-    "device": "gpu cuda",
-    "beta": "kl_weight kl_scale",
-    "batch": "batch_size minibatch minibatch_size",
-    "inducing": "num_inducing n_inducing inducing_points inducing_variable inducing_variables m",
-    "seed": "random_state random_seed rng key",
-    "samples": "mc_samples num_mc_samples likelihood_samples",
-    "draws": "num_samples n_samples iter_sampling",
-    "warm_up": "tune burn_in burnin num_warmup iter_warmup",
-    "chains": "num_chains n_chains",
-    "standardise": "normalize normalise normalize_y scale scaler zscore",
-    "tolerance": "tol ftol gtol rtol eps",
-    "optimizer": "method minimizer optim",
-    "engine": "algorithm inference solver",
-    "hyperparameters": "hyperparams hyperpriors marginalise marginalize",
-    "init": "inits initial start_values initvals",
-    "fixed": "fix freeze frozen",
-    "posterior": "guide q family variational_distribution",
-}
-OPTIONS: Mapping[str, str] = {word: option for option, words in _OPTIONS.items() for word in words.split()}
-"""Words of other tools for options of a fit, by those that they have here."""
-
-ENGINES_ELSEWHERE = _by_words(
-    {
-        "nuts hmc stan blackjax sampling mc": "chains are `engine = mcmc`",
-        "svgp sgpr vfe fitc sparse": "inducing points are an option of `vi`, `inducing = 100`",
-        "exact gpr analytic": "`vi` is exact where the model allows it",
-        "advi meanfield mean_field": "it is `vi`, with `posterior = diagonal` for a factorised q",
-        "inla": "averages over parameters are an option, `hyperparameters = integrated`",
-        "map mle ml": "parameters are learnt by `vi`; without latents that is their mode",
-    }
-)
-"""Engines of other tools."""
-
-NO_OPTIONS = _by_words(
-    {
-        "time timeout max_time time_limit budget": (
-            "a search has no clock: `steps` ends it, and Ctrl-C does with the best state so far"
-        ),
-        "restarts n_restarts num_restarts n_restarts_optimizer": (
-            "a search in doubt begins again elsewhere by itself; `init={'ell': 2}` is a start of your own"
-        ),
-        "weights weight sample_weight": "the model has them: `input w : positive`, `y ~ Normal(f, sigma / sqrt(w))`",
-        "alpha noise noise_variance likelihood": "noise is in the model, `y ~ Normal(f, sigma)`",
-        "kernel mean_function mean_module covar_module": "the model has it, `latent f(x) ~ GP(m, s2 * RBF(ell))`",
-        "verbose verbosity disp progressbar": "`progress=True` shows how far a fit is",
-        "n_jobs cores n_cores threads n_threads": "all cores are used by themselves",
-        "validation validation_data validation_split cv": "`fit.cross_validate(data)` holds rows back",
-        "patience early_stopping": "a search ends where it gains no more: `tolerance`",
-    }
-)
-"""Words of other tools for what is no option of a fit, and where it is instead."""
-
-
 SCALE = re.compile(r"(ell|l|lengthscale|length_scale|sigma|s2|tau|sd|std|scale|variance|noise|phi)\d*(_.*)?")
 """Names that are given to what is positive."""
 VARIANCES = frozenset({"variance", "outputscale", "amplitude", "sigma", "s2", "eta"})
@@ -373,9 +317,12 @@ def scale_habit(name: str) -> str:
 _STANDARDISED = re.compile(r"\s*infer\b.*\bstandardise\s*=\s*[^=]*", re.DOTALL)
 STANDARDISE = "write `standardise = true`, `standardise = false` or `standardise = [x, y]`, names of inputs and outputs"
 
-_LIMIT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-_WITHIN = re.compile(rf"\s*param\s+(\w+)\s*(?::\s*(\w+)?)?\s*(?:in)?\s*[\[(]\s*{_LIMIT}\s*,\s*{_LIMIT}\s*[\])]")
+_LIMIT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?inf\w*)"
+_NAMED = r"\s*param\s+(\w+(?:\s*\[[^\]]*\])?)\s*"
+_WITHIN = re.compile(rf"{_NAMED}(?::\s*(\w+)?)?\s*(?:in)?\s*[\[(]\s*{_LIMIT}\s*,\s*{_LIMIT}\s*[\])]")
 """A parameter with two bounds as other tools write them: `param s : positive in [0.1, 2]`, `param s in (0, 1)`."""
+_BEYOND = re.compile(rf"{_NAMED}(?::\s*real\s*)?([<>])=?\s*{_LIMIT}")
+"""One with one bound: `param s > 0.1`."""
 
 
 def standardise_habit(before: str) -> str:
@@ -391,10 +338,17 @@ def word_habit(word: str) -> str:
 
 
 def bounds_habit(text: str) -> str:
-    """What to write instead of `param s : positive in [0.1, 2]` and `param s in (0, 1)`; empty of what is neither."""
+    """What to write instead of `param s : positive in [0.1, 2]` and `param s > 0.1`; empty of what is neither."""
+    if one := _BEYOND.match(text):
+        side = "lower" if one[2] == ">" else "upper"
+        positive = side == "lower" and float(one[3]) == 0
+        return f"write `param {one[1]} : {'positive' if positive else f'real({side} = {one[3]})'}`"
     found = _WITHIN.match(text)
     if found is None:
         return ""
     name, word, low, high = found.groups()
-    kind = word or ("positive" if float(low) >= 0 else "real")
-    return f"bounds stand behind the type: `param {name} : {kind}(lower = {low}, upper = {high})`"
+    kind = "positive" if word in ("positive", None) and "inf" not in low and float(low) >= 0 else "real"
+    sides = {side: limit for side, limit in (("lower", low), ("upper", high)) if "inf" not in limit}
+    bounds = ", ".join(f"{side} = {limit}" for side, limit in sides.items())
+    rest = text[found.end() :].split("#")[0].split("\n")[0].rstrip()
+    return f"bounds stand behind the type: `param {name} : {kind}({bounds}){rest}`"

@@ -12,9 +12,11 @@ from types import MappingProxyType
 from typing import Any
 
 from gpdsl.errors import GpdslError, quoted
-from gpdsl.language.habits import ENGINES_ELSEWHERE, NO_OPTIONS, OPTIONS as HABITS
 from gpdsl.language.inducing import Inducing
 from gpdsl.language.takes import (
+    ENGINES_ELSEWHERE,
+    NO_OPTIONS,
+    OPTIONS as HABITS,
     Device,
     Encoding,
     Families,

@@ -177,7 +177,6 @@ _LEVELS = (
     "words of a label are not compared in a model: what differs from level to level has its index, "
     "`param b[s] : real`, read as `b[site]` with `input site : label[s]`"
 )
-_ABOVE_ZERO = re.compile(r"\s*param\s+(\w+)\s*(?::\s*real\s*)?>=?\s*0(\.0*)?\s*$")
 _CONDITION = "let g = if x > 0 then f else 1"
 _KERNEL_BY_NAME = (
     "kernels of the table are written where they are used, `latent f(x) ~ GP(0, RBF(ell) + White())`; a formula has "
@@ -256,9 +255,7 @@ def misread(problem: UnexpectedInput, piece: Piece, lark: Lark) -> Mistake:
     if token == "then" and "comparison" in expected:
         form = "if f > 0 then 1 else 2"
     if token in ("if", "<", ">", "<=", ">=", "==", "!=") and "comparison" not in expected:
-        below = _ABOVE_ZERO.match(piece.text)
-        bounded = f"param {below[1]} : positive" if below else "param sigma : real(lower = 0)"
-        form = bounded if piece.text.lstrip().startswith("param ") else _CONDITION
+        form = "param sigma : real(lower = 0)" if piece.text.lstrip().startswith("param ") else _CONDITION
     if token == "~" and piece.text.lstrip().startswith("param "):
         form = "param a : real ~ Normal(0, 1)"
     span = Span(line, token.column, line, token.column + len(token))
@@ -291,16 +288,18 @@ def _token_habit(text: str, before: str, token: Token) -> str:
         return f'levels that are words stand in quotes: `"{token}"`'
     if token == "=" and before.startswith("kernel "):
         return _KERNEL_BY_NAME
-    if token == "=" and re.fullmatch(r"\s*infer\s+\w+\s*", before):
-        return "the engine stands before the colon: `infer mcmc: chains = 4`, `infer vi: posterior = full`"
-    if token == "per" and re.search(r":\s*time\s*$", before):
-        return "units stand in brackets: `input t : time(per = day)`"
+    if token in ("=", ":") and re.fullmatch(r"\s*infer(\s+\w+)?\s*", before):
+        return "the engine stands before a colon, options behind it: `infer mcmc: chains = 4`, `infer vi: beta = 0.5`"
+    if token == "per" and (timed := re.search(r"(\w+)\s*:\s*time\s*$", before)):
+        unit = re.match(r"per\s+(\w+)", text[len(before) :])
+        return f"units stand in brackets: `input {timed[1]} : time(per = {unit[1] if unit else 'day'})`"
     if token == "~" and before.startswith("latent "):
-        name = before.split()[1]
+        name, law = before.split()[1], text[len(before) + 1 :].split("#")[0].strip()
+        law = "Normal(0, 1)" if "\n" in law or not law or law.startswith("GP") else law
         return f"a function has its inputs, `latent {name}(x) ~ GP(0, RBF(1))`; a number that is not known is " + (
-            f"`param {name} : real ~ Normal(0, 1)`, and one in each row `row {name} ~ Normal(0, 1)`"
+            f"`param {name} : real ~ {law}`, and one in each row `row {name} ~ Normal(0, 1)`"
         )
-    return bounds_habit(text) if token in ("in", "[", "(") else ""
+    return bounds_habit(text) if token in ("in", "[", "(", "<", ">", "<=", ">=") else ""
 
 
 def _sign_habit(text: str, at: int) -> str:

@@ -10,6 +10,7 @@ from inspect import Parameter, signature
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar
 
+from gpdsl.language.habits import by_words
 from gpdsl.language.vocabulary import Record
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -216,6 +217,65 @@ def _number(value: Any) -> int | float | None:
     if isinstance(value, Integral):
         return int(value)
     return float(value) if math.isfinite(value) else None
+
+
+# Words of other tools.
+
+_OPTIONS = {
+    "steps": "n_iter num_iter niter iter iterations num_iterations n_iterations max_iter max_iters maxiter epochs "
+    "n_steps num_steps training_iter n_epochs",
+    "learning_rate": "lr step_size stepsize",
+    "device": "gpu cuda",
+    "beta": "kl_weight kl_scale",
+    "batch": "batch_size minibatch minibatch_size",
+    "inducing": "num_inducing n_inducing inducing_points inducing_variable inducing_variables m",
+    "seed": "random_state random_seed rng key",
+    "samples": "mc_samples num_mc_samples likelihood_samples",
+    "draws": "num_samples n_samples iter_sampling",
+    "warm_up": "tune burn_in burnin num_warmup iter_warmup",
+    "chains": "num_chains n_chains",
+    "standardise": "normalize normalise normalize_y scale scaler zscore",
+    "tolerance": "tol ftol gtol rtol eps",
+    "optimizer": "method minimizer optim",
+    "engine": "algorithm inference solver",
+    "hyperparameters": "hyperparams hyperpriors marginalise marginalize",
+    "init": "inits initial start_values initvals",
+    "fixed": "fix freeze frozen",
+    "posterior": "guide q family variational_distribution",
+}
+OPTIONS: Mapping[str, str] = {word: option for option, words in _OPTIONS.items() for word in words.split()}
+"""Words of other tools for options of a fit, by those that they have here."""
+
+ENGINES_ELSEWHERE = by_words(
+    {
+        "nuts hmc stan blackjax sampling mc": "chains are `engine = mcmc`",
+        "svgp sgpr vfe fitc sparse": "inducing points are an option of `vi`, `inducing = 100`",
+        "exact gpr analytic": "`vi` is exact where the model allows it",
+        "advi meanfield mean_field": "it is `vi`, with `posterior = diagonal` for a factorised q",
+        "inla": "averages over parameters are an option, `hyperparameters = integrated`",
+        "map mle ml": "parameters are learnt by `vi`; without latents that is their mode",
+    }
+)
+"""Engines of other tools."""
+
+NO_OPTIONS = by_words(
+    {
+        "time timeout max_time time_limit budget": (
+            "a search has no clock: `steps` ends it, and Ctrl-C does with the best state so far"
+        ),
+        "restarts n_restarts num_restarts n_restarts_optimizer": (
+            "a search in doubt begins again elsewhere by itself; `init={'ell': 2}` is a start of your own"
+        ),
+        "weights weight sample_weight": "the model has them: `input w : positive`, `y ~ Normal(f, sigma / sqrt(w))`",
+        "alpha noise noise_variance likelihood": "noise is in the model, `y ~ Normal(f, sigma)`",
+        "kernel mean_function mean_module covar_module": "the model has it, `latent f(x) ~ GP(m, s2 * RBF(ell))`",
+        "verbose verbosity disp progressbar": "`progress=True` shows how far a fit is",
+        "n_jobs cores n_cores threads n_threads": "all cores are used by themselves",
+        "validation validation_data validation_split cv": "`fit.cross_validate(data)` holds rows back",
+        "patience early_stopping": "a search ends where it gains no more: `tolerance`",
+    }
+)
+"""Words of other tools for what is no option of a fit, and where it is instead."""
 
 
 # The types of the options of a fit, for editors and type checkers; `options` tells what they mean, and checks them.

@@ -55,7 +55,7 @@ def test_many_rows_at_once(tmp_path: Path) -> None:
 
 
 def make(text: str) -> Any:
-    space: dict[str, Any] = {}
+    space: dict[str, Any] = {"__name__": "a_module_of_the_users"}
     exec(text, space)  # noqa: S102 - functions with the same name and different code
     return space["f"]
 
@@ -100,6 +100,13 @@ DIFFERENT = {
     "a value of its module": [make(f"table = {{'k': [{k}]}}\ndef f(a):\n    return table['k'][0] * a") for k in (1, 2)],
     "an array of its module": [make(f"import numpy\nt = numpy.ones(2) * {k}\ndef f(a): return t * a") for k in (1, 2)],
     "a default": [make(f"def f(a, k={k}):\n    return k * a") for k in (1, 2)],
+    "a value of its class": [
+        make(f"class C:\n    k = {k}\n    def __call__(self, a):\n        return self.k * a\nf = C()") for k in (1, 2)
+    ],
+    "a static method": [
+        make(f"class C:\n    @staticmethod\n    def g(a):\n        return {k} * a\n    __call__ = g\nf = C()")
+        for k in (1, 2)
+    ],
     "a closure": [make(f"def o(k):\n    return lambda a: k * a\nf = o({k})") for k in (1, 2)],
     "a bound argument": [partial(scaled, by=1.0), partial(scaled, by=2.0)],
     "a field": [Scaled(1.0), Scaled(2.0)],

@@ -224,6 +224,16 @@ def test_noise_that_rounding_hides_is_said(rng: np.random.Generator) -> None:
     assert 100 < plain.loo(exact, refits=0).elpd < 500
 
 
+def test_noise_below_rounding_that_is_known_costs_nothing(rng: np.random.Generator) -> None:
+    """And leaves rows that cannot be taken out."""
+    x, model = rng.normal(size=(5, 2)), gpdsl.compile(PLAIN.format(kernel="RBF"))
+    few, held = {"x": x, "y": np.sin(x[:, 0])}, ["s2", "ell", "mu", "sigma"]
+    known, resolved = (model.fit(few, init={"sigma": sd}, fixed=held) for sd in (1e-9, 1e-5))
+    assert known.elbo == pytest.approx(resolved.elbo, abs=1e-2)
+    with pytest.raises(gpdsl.GpdslError, match="cross_validate"):
+        known.loo(few)
+
+
 def test_a_search_that_begins_on_some_rows_ends_where_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(160, 2))

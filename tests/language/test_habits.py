@@ -11,7 +11,7 @@ import pytest
 import scipy.special
 
 import gpdsl
-from gpdsl.language import habits
+from gpdsl.language import habits, takes
 from gpdsl.language.options import WRITTEN, check_option
 from gpdsl.language.vocabulary import DISTRIBUTIONS, KERNELS
 from tests.goldens import assert_golden
@@ -124,6 +124,8 @@ SNIPPETS = {
     "index_of_columns": TEXT.replace("x : real", "x : real[D]").replace("ell : positive{prior}", "ell[D] : positive"),
     "bounds_in_brackets": TEXT.replace("ell : positive{prior}", "ell : positive in [0.1, 2]"),
     "bounds_for_a_type": TEXT.replace("ell : positive{prior}", "ell : [-1, 1e2]"),
+    "bounds_of_a_vector": TEXT.replace("ell : positive{prior}", "ell[s] : unit in [0.1, inf] = 0.5"),
+    "above_a_bound": TEXT.replace("ell : positive{prior}", "ell > 0.1"),
     "above_zero": TEXT.replace("ell : positive{prior}", "ell > 0"),
     "process_without_its_word": TEXT.replace("latent f", "f"),
     "sum_of_processes": TEXT.replace("{kernel}(ell))", "RBF(ell)) + GP(0, RBF(1))"),
@@ -381,14 +383,14 @@ def test_what_belongs_elsewhere(tmp_path: Path) -> None:
 
 
 def test_what_is_no_option_is_no_option_by_another_name_either() -> None:
-    assert not set(habits.NO_OPTIONS) & {*WRITTEN, *habits.OPTIONS}
+    assert not set(takes.NO_OPTIONS) & {*WRITTEN, *takes.OPTIONS}
 
 
-@pytest.mark.parametrize("word", list(habits.OPTIONS))
+@pytest.mark.parametrize("word", list(takes.OPTIONS))
 def test_options_of_other_tools_are_named_as_they_are_here(word: str) -> None:
-    with pytest.raises(gpdsl.GpdslError, match=f"unknown option `{word}`; did you mean `{habits.OPTIONS[word]}`"):
+    with pytest.raises(gpdsl.GpdslError, match=f"unknown option `{word}`; did you mean `{takes.OPTIONS[word]}`"):
         check_option(word, 3)
-    assert habits.OPTIONS[word] in WRITTEN and word not in WRITTEN
+    assert takes.OPTIONS[word] in WRITTEN and word not in WRITTEN
     text = f"input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 1)\ninfer vi: {word} = 3\n"
-    with pytest.raises(gpdsl.GpdslError, match=f"did you mean `{habits.OPTIONS[word]}`"):
+    with pytest.raises(gpdsl.GpdslError, match=f"did you mean `{takes.OPTIONS[word]}`"):
         gpdsl.compile(text)

@@ -183,7 +183,8 @@ class Solved:
 
 
 UNRESOLVED = 0.5
-"""Nats that a noise variance e times less than what rounding does costs: a search ends where noise counts."""
+"""Nats that a noise variance e times less than what rounding does costs where it is learnt: a search ends where noise
+counts. One that is known costs nothing."""
 
 BRIEFLY = 10000
 """Covariances up to which evaluations take less time, some milliseconds at most, than compiling them well."""
@@ -194,7 +195,10 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
     found, constant = whitened(system, learnt, rows)
     prior = prior_at(system.program, learnt, rows)
     matrices = [prior.signal(part, jnp.asarray(w.loadings)) for part, w in zip(system.parts, found, strict=True)]
-    for each in matrices:
+    program, spread = system.program, {symbol for each in system.statements for symbol in each.constant.free_symbols}
+    read = (program.translator.references.get(symbol) for symbol in spread)
+    learns = any(ref is not None and ref.name in program.parameters.initial for ref in read)
+    for each in matrices if learns else ():
         own = jnp.diagonal(each, axis1=-2, axis2=-1)
         hidden = HIDDEN * own.shape[-1] ** 0.5 * float(jnp.finfo(own.dtype).eps) * own
         constant = constant - UNRESOLVED * jnp.mean(jnp.log(jnp.maximum(hidden, 1.0)))

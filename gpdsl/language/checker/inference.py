@@ -10,11 +10,11 @@ from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.habits import OPTIONS as HABITS, STANDARDISE as STANDARDISE_FORMS
+from gpdsl.language.habits import STANDARDISE as STANDARDISE_FORMS
 from gpdsl.language.inducing import OTHERS, Inducing, per_latent
 from gpdsl.language.model import Infer
 from gpdsl.language.options import ENGINES, STANDARDISE, WRITTEN, Option
-from gpdsl.language.takes import Names, Quantities, Truth, Values
+from gpdsl.language.takes import OPTIONS as HABITS, Names, Quantities, Truth, Values
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
