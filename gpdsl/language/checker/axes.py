@@ -70,6 +70,9 @@ def _index_advice(scope: Scope, name: str) -> str:
             f"`{name}` is a size, that of `{sized[0]}`, and a size follows the type: `param a : real[{name}]`; "
             f"an index of this size is declared by `index {free} in 1..{name}`"
         )
+    wide = {each: of.axes[0].size for each, of in scope.inputs.items() if len(of.axes) == 1 and of.axes[0].size}
+    for each, width in wide.items() if name == name.upper() else ():
+        return f"one for each column of `{each}` is `param a : real[{width}]`; an index is `index k in 1..{width}`"
     size = name.upper()
     free = f"`index {name} in 1..{size}`, whose size the data say, or " * (size not in {name, *scope.sorts})
     return f"declare it: {free}`index {name} in 1..4`" + (f"; declared are {shown}" if shown else "")

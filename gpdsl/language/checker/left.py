@@ -149,11 +149,13 @@ def _is_process(right: syntax.Formula | None) -> bool:
 
 
 def _transformed(scope: Scope, formula: syntax.Formula, right: syntax.Formula | None) -> Observed:
-    if _is_process(right) and isinstance(formula, syntax.Call) and formula.function.text not in scope.sorts:
-        name, span = formula.function, formula.span
-        remedy = f"a latent process begins with its word: `latent {name.text}(x) ~ {_quoted(scope, right, 'GP(...)')}`"
-        scope.lost.add(name.text)
-        scope.problems.fail(LeftSide(span, "this is a function without a declaration", remedy))
+    called = formula.function if isinstance(formula, syntax.Call) else None
+    called = formula.element.identifier if isinstance(formula, syntax.Elsewhere) else called
+    if _is_process(right) and called is not None and called.text not in scope.sorts:
+        written = _quoted(scope, formula, f"{called.text}(x)")
+        remedy = f"a latent process begins with its word: `latent {written} ~ {_quoted(scope, right, 'GP(...)')}`"
+        scope.lost.add(called.text)
+        scope.problems.fail(LeftSide(formula.span, "this is a function that is not declared", remedy))
     mentions = [each for each in nodes(formula) if isinstance(each, syntax.Name)]
     mentions = [each for each in mentions if scope.sorts.get(each.identifier.text) == "output"]
     names = sorted({each.identifier.text for each in mentions})
