@@ -317,7 +317,7 @@ def scale_habit(name: str) -> str:
 _STANDARDISED = re.compile(r"\s*infer\b.*\bstandardise\s*=\s*[^=]*", re.DOTALL)
 STANDARDISE = "write `standardise = true`, `standardise = false` or `standardise = [x, y]`, names of inputs and outputs"
 
-_LIMIT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?inf\w*)"
+_LIMIT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?inf(?:inity)?\b)"
 _NAMED = r"\s*param\s+(\w+(?:\s*\[[^\]]*\])?)\s*"
 _WITHIN = re.compile(rf"{_NAMED}(?::\s*(\w+)?)?\s*(?:in)?\s*[\[(]\s*{_LIMIT}\s*,\s*{_LIMIT}\s*[\])]")
 """A parameter with two bounds as other tools write them: `param s : positive in [0.1, 2]`, `param s in (0, 1)`."""
@@ -349,6 +349,6 @@ def bounds_habit(text: str) -> str:
     name, word, low, high = found.groups()
     kind = "positive" if word in ("positive", None) and "inf" not in low and float(low) >= 0 else "real"
     sides = {side: limit for side, limit in (("lower", low), ("upper", high)) if "inf" not in limit}
-    bounds = ", ".join(f"{side} = {limit}" for side, limit in sides.items())
+    bounds = f"({', '.join(f'{side} = {limit}' for side, limit in sides.items())})" if sides else ""
     rest = text[found.end() :].split("#")[0].split("\n")[0].rstrip()
-    return f"bounds stand behind the type: `param {name} : {kind}({bounds}){rest}`"
+    return f"bounds stand behind the type: `param {name} : {kind}{bounds}{rest}`"

@@ -126,6 +126,7 @@ SNIPPETS = {
     "bounds_for_a_type": TEXT.replace("ell : positive{prior}", "ell : [-1, 1e2]"),
     "bounds_of_a_vector": TEXT.replace("ell : positive{prior}", "ell[s] : unit in [0.1, inf] = 0.5"),
     "above_a_bound": TEXT.replace("ell : positive{prior}", "ell > 0.1"),
+    "above_a_word": TEXT.replace("ell : positive{prior}", "ell > info"),
     "above_zero": TEXT.replace("ell : positive{prior}", "ell > 0"),
     "process_without_its_word": TEXT.replace("latent f", "f"),
     "sum_of_processes": TEXT.replace("{kernel}(ell))", "RBF(ell)) + GP(0, RBF(1))"),
