@@ -108,7 +108,7 @@ def _parts(value: Any) -> list[Any] | None:
 def _installed(module: str) -> bool:
     """Whether a module is of Python or of a package, and not of the user's own files, or typed in."""
     file = getattr(sys.modules.get(module), "__file__", None)
-    return module in {*sys.modules} - {"__main__"} and (file is None or file.startswith(INSTALLED))
+    return module != "__main__" and module in sys.modules and (file is None or file.startswith(INSTALLED))
 
 
 def _names(code: CodeType) -> list[str]:

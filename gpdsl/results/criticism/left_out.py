@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROUNDING = 0.05
 """Nats below 0 that are no less than none."""
 
-HIDDEN = 0.5
+NO_SITES = 0.5
 """Share of the rows of an exact fit that are no sites of it, as noise below rounding is none."""
 
 EXACT = "exact leave-one-out"
@@ -206,7 +206,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     shapes = np.stack([own for _, own, _ in found])
     k = np.where(np.isfinite(k), k, np.fmax.reduce(shapes, axis=0))
     seen, offset = bound.observed_rows, fit.standardised.log_jacobian(bound.observed)
-    if known_exactly(fit) and np.mean(np.isfinite(shapes[:, seen])) > HIDDEN:
+    if known_exactly(fit) and np.mean(np.isfinite(shapes[:, seen])) > NO_SITES:
         raise GpdslError(
             "loo: rows cannot be taken out of this posterior, as their noise is less than what rounding does to the "
             "signal: fit.cross_validate(data) fits without them; a noise that is larger, or learnt, would do, too"

@@ -193,8 +193,7 @@ def plugged(seen: Seen, ended: Ended, found: Curvature) -> Iterator[Finding]:
 
 def worth_averaging(fit: Fit, ended: Ended) -> str:
     """What it changes to average over the learnt parameters, in words; none where it does not matter or costs much."""
-    evaluations = evaluations_of(sum(np.size(each) for each in ended.learnt.values()))
-    if evaluations * evaluation(fit) > AFFORDABLE:
+    if _seconds(fit) > AFFORDABLE:
         return ""
     try:
         found = curvature_of(fit, ended)
@@ -208,6 +207,11 @@ def worth_averaging(fit: Fit, ended: Ended) -> str:
     return _wider(name, ratio) if round(ratio, 2) >= WORTH else ""
 
 
+def _seconds(fit: Fit) -> float:
+    """What averages over the learnt parameters may take, by sizes."""
+    return evaluations_of(sum(map(np.size, fit.program.parameters.unconstrained().values()))) * evaluation(fit)
+
+
 def _open_without_prior(fit: Fit, found: Curvature) -> set[str]:
     """Parameters that averages would depend on by where they are cut off."""
     open_ended = np.flatnonzero(np.isinf(np.diagonal(found.covariance)))
@@ -216,8 +220,7 @@ def _open_without_prior(fit: Fit, found: Curvature) -> set[str]:
 
 def why_plugged(fit: Fit) -> str:
     """Why `hyperparameters = auto` has not averaged over the learnt parameters, in words."""
-    seconds = evaluations_of(sum(map(np.size, fit.program.parameters.initial.values()))) * evaluation(fit)
-    if seconds > AFFORDABLE:
+    if (seconds := _seconds(fit)) > AFFORDABLE:
         return f"averages over the parameters may take {seconds:.0f} s"
     if not fit.standard_errors:
         return f"no curvature tells what averages over the parameters would change: {fit.inspection.lacking}"
