@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from gpdsl.errors import GpdslError, described
+
 # All of a function that can be seen when it is registered: what it names in its module, values in its closure and its
 # defaults, functions that it calls there, fields of the object that it is. What it changes later, as a counter, is as
 # it was then. Code that is installed is told by its names. Of a module of the user's, what the function names is told.
@@ -23,12 +25,21 @@ PLAIN = {"builtins", "datetime", "decimal", "fractions", "pathlib"}
 
 
 def fingerprint(function: Any) -> str:
-    """Its own `fingerprint`, if it has one; else a digest of all that it is made of."""
+    """Its own `fingerprint`, if it has one; else a digest of all that it is made of.
+
+    Raises GpdslError for what it is made of that cannot be looked through, as lists in lists a thousand deep.
+    """
     own = getattr(function, "fingerprint", None)
     if isinstance(own, str):
         return own
     told: list[str] = []
-    _tell(function, told, {})
+    try:
+        _tell(function, told, {})
+    except Exception as problem:  # of the user's own objects
+        raise GpdslError(
+            f"cache: what `{_name(function) or type(function).__name__}` is made of cannot be told from others "
+            f"({described(problem)}): give it an attribute `fingerprint`, a text that is another where it is"
+        ) from problem
     return hashlib.sha256("\n".join(told).encode(errors="surrogatepass")).hexdigest()
 
 

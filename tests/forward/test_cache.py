@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+from gpdsl.errors import GpdslError
 from gpdsl.forward import ForwardModelError, evaluate, opaque
 from gpdsl.forward.call import Cache, keys_of
 from gpdsl.forward.fingerprint import fingerprint
@@ -123,6 +124,17 @@ def test_functions_that_depend_on_other_values_have_other_marks(one: Any, other:
     assert fingerprint(one) == fingerprint(one) != fingerprint(other)
     fields = [per_field(kept(each), [True]).mark for each in (one, other)]
     assert fields[0] != fields[1]
+
+
+def test_what_cannot_be_looked_through_asks_for_a_mark_of_its_own() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    function = partial(scaled, by=deep)
+    with pytest.raises(GpdslError, match="partial.* cannot be told from others .*attribute `fingerprint`"):
+        fingerprint(function)
+    function.fingerprint = "deep"  # type: ignore[attr-defined]
+    assert fingerprint(function) == "deep"
 
 
 def test_what_a_function_writes_to_and_circles_leave_its_mark() -> None:
