@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from gpdsl.inference.ascent.lbfgs import flat, unflat
 from gpdsl.inference.integrated import Learnt, Profile, widest_of
+from gpdsl.inference.proposals import reach
 from gpdsl.inference.symmetries import element_names
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.form import describe
@@ -24,6 +25,9 @@ from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.parameters import Parameters
 from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows, Scope, observed_mask
+from gpdsl.symbolic.conditions import condition
+from gpdsl.symbolic.expectations import latents_in
+from gpdsl.symbolic.kinks import CORNERS
 
 LARGEST = 2500
 """Matrices above this size are judged by a random part of them."""
@@ -286,9 +290,35 @@ def curvature(program: Program, profile: Profile, learnt: Learnt, bound: float |
     here, gradient = slope(place)
     if bound is not None and not abs(here - bound) < OTHER * rows:
         raise Unknown(f"the bound has another maximum over q at its end: {here:.6g} and not {bound:.6g} nats")
-    rows_of = np.asarray([(gradient - slope(place + step)[1]) / STEP for step in STEP * np.eye(len(place))])
-    widest = widest_of(program, learnt, WIDEST_REAL)
+    widest, refs = widest_of(program, learnt, WIDEST_REAL), program.translator.references
+    corners = {e for each in program.observations for e in each.log_density.atoms(condition, *CORNERS)}
+    corners = {e for e in corners if any(refs[symbol].name in learnt for symbol in e.free_symbols)}
+    if all(latents_in(program.translator, each) for each in corners):
+        rows_of = np.asarray([(gradient - slope(place + step)[1]) / STEP for step in STEP * np.eye(len(place))])
+    else:
+        gradient, rows_of = np.zeros(len(place)), _about_corners(slope, place, here, widest)
     return Curvature(element_names(program.parameters, learnt), place, 0.5 * (rows_of + rows_of.T), gradient, widest)
+
+
+def _about_corners(
+    slope: Callable[[np.ndarray], tuple[float, np.ndarray]], top: np.ndarray, here: float, widest: np.ndarray
+) -> Float[np.ndarray, "d d"]:
+    """The curvature about the top of an evidence that is made of pieces, flat ones where |y - m| is summed.
+
+    Axes are from gradients on either side, as those of `modes.around`, and widths from the fall along each.
+    """
+
+    def width(axis: np.ndarray) -> float:
+        found = [reach(lambda at: slope(at)[0], top, here, side * axis) for side in (-1, 1)]
+        return min(float(np.mean(found)), float(np.min(widest / np.maximum(np.abs(axis), 1e-300))))
+
+    scales = np.array([width(unit) for unit in np.eye(len(top))])
+    across = [slope(top - step)[1] - slope(top + step)[1] for step in np.diag(0.5 * scales)]
+    scaled = np.asarray(across) * scales
+    values, directions = np.linalg.eigh(0.5 * (scaled + scaled.T))
+    axes = scales * directions.T / np.sqrt(np.maximum(values, 1e-3))[:, None]
+    axes *= np.array([width(axis) for axis in axes])[:, None]
+    return np.asarray(np.linalg.inv(axes.T @ axes))
 
 
 def natural_errors(parameters: Parameters, found: Curvature, learnt: Learnt) -> dict[str, np.ndarray]:

@@ -154,3 +154,20 @@ def test_a_parameter_without_a_slope_is_told() -> None:
     fit = gpdsl.compile(text.replace(" fixed", "") + jump).fit(data)
     (said,) = (each.said for each in fit.diagnose().doubtful)
     assert "`at` is read only where values jump" in said and fit.parameters["at"] == 8
+
+
+def test_densities_with_corners_determine_their_parameters() -> None:
+    """No curvature at |y - m|: all were told confounded, and 30 nats to be gained by another step."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0, 2, 150)
+    y = 1 + x + rng.laplace(0, 0.5, 150)
+    text = "input x : real\noutput y : real\nparam m : real\nparam b : real\ny ~ Laplace(m + b*x, 0.5)\n"
+    fit = gpdsl.compile(text).fit({"x": x, "y": y})
+    around = [fit.parameters[name] + np.linspace(-0.5, 0.5, 101) for name in ("m", "b")]
+    m, b = np.meshgrid(*around, indexing="ij")
+    fallen = np.abs(y - m[..., None] - b[..., None] * x).sum(axis=-1) / 0.5
+    weights = np.exp(fallen.min() - fallen)
+    for name, at in (("m", m), ("b", b)):
+        spread = np.sqrt(np.average((at - np.average(at, weights=weights)) ** 2, weights=weights))
+        assert fit.standard_errors[name] == pytest.approx(spread, rel=0.2)
+    assert not [each for each in fit.inspection.findings if each.doubtful]

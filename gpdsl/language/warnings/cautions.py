@@ -177,7 +177,7 @@ def doubtful_priors(declarations: m.Declarations) -> Iterator[Mistake]:
             yield PriorOutside(param.prior.span, param.name, words, percent, remedy)
             continue
         ends = [float(prior.ppf(q)) for q in (TAIL, 1 - TAIL)]
-        far = [value for value in m.flat(param.initial) if not ends[0] <= value <= ends[1]]
+        far = [value for value in m.flat(param.initial) if param.given and not ends[0] <= value <= ends[1]]
         if far:
             shown = [f"{each:.3g}" for each in ends]
             near = f"{shown[0]}` or above" if far[0] < ends[0] else f"{shown[1]}` or below"

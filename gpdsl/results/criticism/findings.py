@@ -194,7 +194,7 @@ def _through_layers(fit: Fit, data: Data) -> Iterator[Finding]:
         weighed = np.broadcast_to(~(drawn.k > UNTRUSTED), known.T.shape).T  # a row's elements are weighed together
         low, high = np.where(weighed, drawn.places[name], drawn.of_all[name])
         if known.any():
-            places, line = randomised(low, high, known, 0)[known], line_of(part, int(np.sum(known)))
+            places, line = randomised(low, high, known, 0)[known], line_of(fit, part, int(np.sum(known)))
             yield of_both(name, places, weighed[known], first, line)
 
 
@@ -230,7 +230,7 @@ def _of_places(left: LeaveOneOut) -> Iterator[Finding]:
         law = "`Binomial(trials, logit = f)` of counts that have a largest one, or another law" if less else ""
         remedy = f"predictions are too {words}: {first}take {law or 'another likelihood or kernel'}"
         exact, several = left.fit.choice.exact, known.ndim > 1  # `calibrated` and `values_seen` tell of others
-        pattern = None if exact else of_elements(title, deviations, known, left.data, several, normal)
+        pattern = None if exact else of_elements(left.fit, title, deviations, known, left.data, several, normal)
         yield pattern or Finding(title, p, p < CHANCE, said, remedy)
 
 

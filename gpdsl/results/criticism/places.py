@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -19,7 +19,7 @@ from gpdsl.inference.unrelated_rows import laws_at
 from gpdsl.program.program import Program
 from gpdsl.results.conditional import cdf
 from gpdsl.results.criticism.finding import SPEED, Finding, Kind
-from gpdsl.results.criticism.seen import FEW, Seen
+from gpdsl.results.criticism.seen import FEW, Seen, columns_of
 from gpdsl.results.scored import places_drawn, randomised
 from gpdsl.results.table import predictable_outputs
 
@@ -45,9 +45,6 @@ SHAPED = 300
 
 SKEWED, OUTER = 0.01, 2.0
 """How seldom normal values are as skewed, within so many standard deviations: a few far out are no skew."""
-
-FEW_COLUMNS = 50
-"""Of inputs, of which neighbours are looked for."""
 
 NEIGHBOURS_ALIKE = 0.3
 """Correlation of neighbours, left out, from which on they have something in common that the fit does not know."""
@@ -99,7 +96,7 @@ def values_seen(fit: Fit, seen: Seen) -> Iterator[Finding]:
         low, high = (
             np.mean(np.broadcast_to(cdf(own[0], y, reached), (DRAWS, *y.shape)), axis=0) for reached in (False, True)
         )
-        together = of_elements(f"values of {name}", in_deviations(0.5 * (low + high)[known]), known, seen.data)
+        together = of_elements(fit, f"values of {name}", in_deviations(0.5 * (low + high)[known]), known, seen.data)
         places = randomised(low, high, known, 0)[known]
         narrow = of_both(name, places, np.zeros(places.shape, bool), spread and f"{spread}, or ")
         yield together or replace(narrow, name=f"values of {name}")
@@ -189,7 +186,7 @@ class Line(NamedTuple):
     each other are alike then, whatever the model."""
 
 
-def line_of(data: Data, values: int, rows: Int[np.ndarray, " values"] | None = None) -> Line | None:
+def line_of(fit: Fit, data: Data, values: int, rows: Int[np.ndarray, " values"] | None = None) -> Line | None:
     """Neighbours along the one number, or in the numbers, that rows have for inputs, where each row has one value.
 
     Rows of which nothing was observed are left out; of several outputs `rows` are those of one. None in anything where
@@ -200,7 +197,7 @@ def line_of(data: Data, values: int, rows: Int[np.ndarray, " values"] | None = N
         return None
     pairs = [(data.outputs[n].reshape(values, -1).T, data.observed[n].reshape(values, -1).T) for n in data.outputs]
     outputs = [y[seen] for pair in pairs for y, seen in zip(*pair, strict=True) if seen.any()]
-    columns = columns_of(data)
+    columns = columns_of(fit, data)
     known, follow = dict(columns), [_sorted(each) for each in columns.values()]
     ordered = any(map(_sorted, outputs))
     if not ordered and not any(follow):
@@ -219,13 +216,13 @@ def line_of(data: Data, values: int, rows: Int[np.ndarray, " values"] | None = N
 
 
 def of_elements(
-    title: str, places: np.ndarray, known: np.ndarray, data: Data, follow: bool = True, normal: bool | None = None
+    fit: Fit, title: str, places: np.ndarray, known: np.ndarray, data: Data, follow: bool = True, normal: Any = None
 ) -> Finding | None:
     """The first pattern in an element of an output, along the rows where it is known, by a share of `CHANCE` each."""
     flat = known.reshape(len(known), -1)
     several = sum(int(each.any(axis=0).sum()) for each in data.observed.values())
     for element, rows in enumerate(map(np.flatnonzero, flat.T)):
-        own, line = places[np.nonzero(flat)[1] == element], line_of(data, len(rows), rows)
+        own, line = places[np.nonzero(flat)[1] == element], line_of(fit, data, len(rows), rows)
         columns = {} if line is None else line.columns
         found = alike(title, own, line) or shifted(title, own, columns) if follow else None
         found = found if found or normal is None else uneven(title, own, columns, normal)
@@ -238,19 +235,6 @@ def _sorted(values: np.ndarray) -> bool:
     """Whether they rise, or fall, from row to row."""
     steps = np.diff(values, axis=0)
     return bool(np.all(steps >= 0) or np.all(steps <= 0))
-
-
-def columns_of(data: Data) -> dict[str, Float[np.ndarray, " values"]]:
-    """The numbers that rows have for inputs; none where some are none, or of many columns."""
-    inputs = {name: np.asarray(each) for name, each in data.inputs.items()}
-    if not all(each.dtype.kind in "fiu" for each in inputs.values()):
-        return {}
-    found = {
-        f"{name}[{k}]" if each.size > data.rows else name: own
-        for name, each in inputs.items()
-        for k, own in enumerate(each.reshape(data.rows, -1).T.astype(float), 1)
-    }
-    return found if len(found) <= FEW_COLUMNS else {}
 
 
 def alike(title: str, places: Float[np.ndarray, " values"], line: Line | None, short: bool = False) -> Finding | None:

@@ -6,7 +6,7 @@ A program of its own for each look would take longer to compile than most fits d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from gpdsl.inference.posteriors.posterior import few_sizes, filled_up
 from gpdsl.inference.problem import as_arrays
 from gpdsl.kernels.form import has_white
 from gpdsl.kernels.functionals import Values, every_point
+from gpdsl.language.warnings.report import unused_names
 from gpdsl.program.evaluation import functionals_at, prior_means
 from gpdsl.program.groups import Group, kernel_values
 from gpdsl.program.kept import on_use
@@ -39,6 +40,9 @@ ROWS, VALUES = 60, 600
 
 FEW = 8
 """Values, and rows, of which less tell nothing of latents."""
+
+FEW_COLUMNS = 50
+"""Of inputs, of which neighbours are looked for."""
 
 WHITE = "White() in a kernel follows rows one by one, and is no noise of one normal output"
 """What keeps looks from being made."""
@@ -273,6 +277,28 @@ class Seen:
             for i, a in enumerate(block.columns)
             for j, b in enumerate(block.columns)
         }
+
+
+def columns_of(fit: Fit, data: Data) -> dict[str, Float[np.ndarray, " values"]]:
+    """The numbers that rows have for inputs; none where some are none, or of many columns.
+
+    Without those that bounds of `Censored` alone read: a value tells whether it is at its own.
+    """
+    own, inputs = fit.program.declarations, {name: np.asarray(each) for name, each in data.inputs.items()}
+    censored = [each for each in own.observations if each.distribution.name == "Censored"]
+    if censored:
+        inside = [replace(each, distribution=each.distribution.components[0]) for each in censored]
+        rest = replace(own, observations=(*inside, *(each for each in own.observations if each not in censored)))
+        before, after = ({getattr(each, "name", "") for each in unused_names(model)} for model in (own, rest))
+        inputs = {name: each for name, each in inputs.items() if name in before or name not in after}
+    if not all(each.dtype.kind in "fiu" for each in inputs.values()):
+        return {}
+    found = {
+        f"{name}[{k}]" if each.size > data.rows else name: own
+        for name, each in inputs.items()
+        for k, own in enumerate(each.reshape(data.rows, -1).T.astype(float), 1)
+    }
+    return found if len(found) <= FEW_COLUMNS else {}
 
 
 def _neighbours(points: np.ndarray) -> np.ndarray:

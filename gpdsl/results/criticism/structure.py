@@ -59,14 +59,14 @@ def flexibility(fit: Fit, seen: Seen) -> Iterator[Finding]:
         several, short, first = np.unique(whose), used > FLEXIBLE * seen.values, learn_noise(fit.program)
         for each in several if len(several) > 1 else ():
             own, at = places[whose == each], rows[whose == each]
-            found = together(own, line_of(seen.data, len(own), at), short)
+            found = together(own, line_of(fit, seen.data, len(own), at), short)
             if found and (found.number > CHANCE or found.number * len(several) < CHANCE):  # a correlation, or by chance
                 output = fit.program.observations[each // ELEMENTS]
                 element = f"[{each % ELEMENTS + 1}]" if output.axes else ""
                 yield replace(found, said=f"of `{output.outputs[0]}{element}`, {found.said}")
                 return
         by_row = places[np.argsort(rows, kind="stable")]
-        yield calibrated(by_row, line_of(seen.data, len(places)), first, short=short)
+        yield calibrated(by_row, line_of(fit, seen.data, len(places)), first, short=short)
     else:
         groups = zip(fit.program.groups, fit.posterior, strict=True)
         shared = [np.asarray(q.root, float) for group, q in groups if not group.per_row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ import pytest
 from scipy import stats
 
 import gpdsl
+from gpdsl.data import bind
 from gpdsl.inference.unrelated_rows import bends
 from gpdsl.program.cache import precision
 from gpdsl.program.program import make_rows
 from gpdsl.results.criticism.importance import divergence
 from gpdsl.results.criticism.left_out import Elpd
-from gpdsl.results.criticism.seen import Seen
+from gpdsl.results.criticism.seen import Seen, columns_of
 from gpdsl.results.fitting import prepare
 from tests.inference.problems import unlearnt
 
@@ -185,3 +187,13 @@ def test_effective_parameters_are_never_below_none() -> None:
     worse = Elpd(fit, fit.bind({"x": X, "y": Y}, None, outputs=True), np.zeros(30), np.full(30, -0.1), "loo")
     assert np.isnan(worse.effective_parameters) and "no effective parameters, as" in repr(worse)
     assert "0.0 effective parameters" in repr(replace(worse, of_itself=np.full(30, -1e-4)))
+
+
+@pytest.mark.parametrize(("also", "left"), [("", ["x", "z"]), (" + 0 * end", ["x", "end", "z"])])
+def test_limits_of_censored_values_are_no_order_of_rows(also: str, left: list[str]) -> None:
+    """Values that were seen have a limit that was made up: along it, those at their limit lie higher."""
+    inputs = "input x : real\ninput end : positive\ninput z : real\noutput y : positive\n"
+    law = f"Censored(Weibull(1.5, exp(f{also})), upper = end)"
+    fit: Any = SimpleNamespace(program=gpdsl.compile(f"{inputs}latent f(x) ~ GP(0, RBF(1))\ny ~ {law}"))
+    data = bind(fit.program.declarations, {"x": X, "z": Z, "y": np.exp(Y), "end": np.full(30, 1e6)})
+    assert [*columns_of(fit, data)] == left
