@@ -61,7 +61,8 @@ _NAMES = {
     "sample": "samples rvs sample_y rsample draw",
     "parameters": "params hyperparameters kernel_ coef coef_ get_params theta kernel lengthscale lengthscales noise "
     "likelihood state_dict trainable_variables",
-    "elbo": "lml log_marginal_likelihood marginal_likelihood evidence log_evidence bound loss",
+    "standard_errors": "bse se stderr std_err standard_error",
+    "elbo": "loglik log_lik llf lml log_marginal_likelihood marginal_likelihood evidence log_evidence bound loss",
     "log_predictive_density": "score log_prob logpdf log_likelihood nlpd predict_log_density",
     "summary": "print describe print_summary",
     "cross_validate": "kfold cv cross_val_score k_fold",
@@ -251,12 +252,14 @@ def _refused(function: Callable[..., Any], name: str, problem: str, keywords: Co
     parameters = signature(function).parameters.values()
     taken = [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD and each.name != "self"]
     open_ended = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
-    unknown = next((each for each in keywords if each not in taken and not open_ended), None)
+    lacking = "missing a required argument" in problem  # an open end takes names of outputs, beside rows
+    unknown = next((each for each in keywords if each not in taken and (lacking or not open_ended)), None)
+    table = "; data are one table, `{'x': X, 'y': y}` by the names of the model" * (taken[:1] == ["data"])
     if unknown is None:
-        table = "; data are one table, `{'x': X, 'y': y}` by the names of the model" * (taken[:1] == ["data"])
         meant = table if "positional" in problem else ""
         return CallError(f"{name}: {problem}; it is {name}({_written(parameters)}){meant}")
-    return unknown_argument(function, name, unknown)
+    found = unknown_argument(function, name, unknown)
+    return CallError(f"{found}{table}") if lacking and "mean `data`" in str(found) else found
 
 
 def unknown_argument(function: Callable[..., Any], name: str, unknown: str) -> CallError:
@@ -284,7 +287,13 @@ def _no_such_name(self: object, name: str) -> Any:
 
 
 def _of_the_model(self: object, name: str) -> str:
-    """What has a quantity of the model that is asked for by a point: of predictions, `prediction.y`."""
+    """What has a quantity of the model that is asked for by a point: of predictions, `prediction.y`, and fits."""
+    if type(self).__name__ == "Fit" and {"parameters", "program"} <= vars(self).keys():
+        declared = vars(self)["program"].declarations
+        if name in vars(self)["parameters"]:
+            return f"; it is a parameter: `fit.parameters[{name!r}]`"
+        if name in {*declared.latents, *declared.lets, *declared.outputs}:
+            return f"; its values at rows are those of predictions: `fit.predict(data).mean({name!r})`"
     known = getattr(self, "names", ()) if "names" in dir(type(self)) and vars(self) else ()
     return f"; {MADE['Prediction'][1].format(key=repr(name))}" if name in known else ""
 

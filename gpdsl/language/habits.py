@@ -72,6 +72,19 @@ KERNELS = by_words(
         ),
         "nngp vecchia sgpr svgp": "many rows are a matter of the fit and not of the kernel: `infer vi: inducing = 200`",
         "pc": _PC,
+        "wendland compactlysupported compact": (
+            "a formula of your own, for up to three columns: `kernel wendland(r; w) = if r < w then (1 - r/w)^4 * "
+            "(4*r/w + 1) else 0`, used as `s2 * wendland(1)`; it makes no fit faster"
+        ),
+        "cauchykernel generalizedcauchy generalisedcauchy": "write `RationalQuadratic(ell, alpha)`",
+        "matern72 matern92 matern7": (
+            "a formula of your own: `kernel matern72(r; l) = (1 + sqrt(7)*r/l + 14*r^2/(5*l^2) + "
+            "7*sqrt(7)*r^3/(15*l^3)) * exp(-sqrt(7)*r/l)`, used as `s2 * matern72(1)`"
+        ),
+        "tanimoto jaccard minmax": (
+            "a formula of your own, for columns of bits or counts: `kernel tanimoto(a, b) = sum(a * b) / (sum(a^2) + "
+            "sum(b^2) - sum(a * b))`, used as `s2 * tanimoto()`"
+        ),
     }
 )
 
@@ -255,12 +268,21 @@ STARTS = by_words(
 )
 """First words of lines."""
 
-NOISE_ADDED = "noise is not added: what it is added to is an argument of its distribution, as in `y ~ Normal(f, sigma)`"
-PROCESSES_ADDED = (
-    "kernels are combined, `GP(0, s2 * RBF(ell) + Matern32(w))`, or latents, each declared on its own, "
-    "`y ~ Normal(f + g, sigma)`"
-)
-"""Sums of what is not added."""
+_LOCATED = {"StudentT": "StudentT(4, f, sigma)", "Laplace": "Laplace(f, sigma)", "Logistic": "Logistic(f, sigma)"}
+PROCESSES = {
+    "+": "kernels are combined, `GP(0, s2 * RBF(ell) + Matern32(w))`, or latents, each declared on its own, "
+    "`y ~ Normal(f + g, sigma)`",
+    "*": "latents are multiplied where they are read, each declared on its own, `y ~ Normal(f * g, sigma)`; another "
+    "thing is the product of kernels, `GP(0, s2 * RBF(ell, on = x) * Matern32(w, on = t))`, which is one process",
+}
+"""What to do instead of adding, and multiplying, processes."""
+
+
+def noise_habit(law: str, instead: str = "") -> str:
+    """What to write instead of a distribution that something is added to."""
+    instead = instead or _LOCATED.get(law, "Normal(f, sigma)")
+    return f"noise is not added: what it is added to is an argument of its distribution, as in `y ~ {instead}`"
+
 
 SUBSCRIPT_OF_A_ROW = "write `{name}` alone: " + _OTHER_ROWS
 
@@ -323,6 +345,15 @@ _WITHIN = re.compile(rf"{_NAMED}(?::\s*(\w+)?)?\s*(?:in)?\s*[\[(]\s*{_LIMIT}\s*,
 """A parameter with two bounds as other tools write them: `param s : positive in [0.1, 2]`, `param s in (0, 1)`."""
 _BEYOND = re.compile(rf"{_NAMED}(?::\s*real\s*)?([<>])=?\s*{_LIMIT}")
 """One with one bound: `param s > 0.1`."""
+
+
+_DERIVATIVE = re.compile(r"\bd\s*/\s*d(\w+)\s*\(?\s*$")
+
+
+def derivative_habit(before: str, token: str) -> str:
+    """What to write instead of `d/dx f`, read up to the function; empty of any other place."""
+    by = _DERIVATIVE.search(before)
+    return f"the derivative of a latent by one of its inputs is `D({token}, {by[1]})`" if by else ""
 
 
 def standardise_habit(before: str) -> str:

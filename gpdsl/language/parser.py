@@ -19,10 +19,11 @@ from gpdsl.language.habits import (
     BLOCKS,
     FORMS,
     KERNELS as HABITS,
-    NOISE_ADDED,
     SIGNS,
     STARTS,
     bounds_habit,
+    derivative_habit,
+    noise_habit,
     standardise_habit,
     word_habit,
 )
@@ -208,7 +209,7 @@ def _made_by(name: str, text: str) -> str:
     """What to write instead of `ell = pm.Gamma("ell", 2, 1)` and the like; nothing of a value without modules."""
     called = _CALLED.findall(text)
     if not _MEMBER.search(text):
-        return NOISE_ADDED if any(each in DISTRIBUTIONS for each in called) else ""
+        return next((noise_habit(each) for each in called if each in DISTRIBUTIONS), "")
     prior = next((each for each in called if each in DISTRIBUTIONS), "")
     if prior:
         support = DISTRIBUTIONS[prior].support
@@ -299,7 +300,8 @@ def _token_habit(text: str, before: str, token: Token) -> str:
         return f"a function has its inputs, `latent {name}(x) ~ GP(0, RBF(1))`; a number that is not known is " + (
             f"`param {name} : real ~ {law}`, and one in each row `row {name} ~ Normal(0, 1)`"
         )
-    return bounds_habit(text) if token in ("in", "[", "(", "<", ">", "<=", ">=") else ""
+    bounds = bounds_habit(text) if token in ("in", "[", "(", "<", ">", "<=", ">=") else ""
+    return bounds or derivative_habit(before, token)
 
 
 def _sign_habit(text: str, at: int) -> str:

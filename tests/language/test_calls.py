@@ -16,7 +16,7 @@ import pytest
 
 import gpdsl
 from gpdsl.language import calls as words
-from gpdsl.language.calls import CallError, answering, spoken
+from gpdsl.language.calls import CallError, NoSuchNameError, answering, spoken
 
 
 @spoken
@@ -120,13 +120,15 @@ def test_what_nobody_makes_or_indexes_says_what_does(fit: gpdsl.Fit) -> None:
         (lambda: gpdsl.Model(), r"made by `gpdsl.compile\(text\)`"),  # type: ignore[call-arg]
         (lambda: gpdsl.Model("input x : real"), r"made by `gpdsl.compile\(text\)`"),  # type: ignore[arg-type]
         (lambda: prediction["y"], r"`prediction.mean\('y'\)`"),  # type: ignore[index]
+        (lambda: fit.sd, r"has no attribute 'sd'; it is a parameter: `fit.parameters\['sd'\]`"),  # type: ignore[attr-defined]
+        (lambda: fit.y, r"its values at rows are those of predictions: `fit.predict\(data\).mean\('y'\)`"),  # type: ignore[attr-defined]
         (lambda: fit["a"], r"`fit.parameters\['a'\]`"),  # type: ignore[index]
         (lambda: fit.save(3), "fit.save: expected the path of a file, got 3"),  # type: ignore[arg-type]
         (lambda: fit.report(None), "fit.report: expected the path of a file, got None"),  # type: ignore[arg-type]
         (lambda: gpdsl.load_fit(3), "load_fit: expected the path of a file"),  # type: ignore[arg-type]
         (lambda: gpdsl.load(3), "load: expected the path of a file"),  # type: ignore[arg-type]
     ):
-        with pytest.raises(CallError, match=said):
+        with pytest.raises((CallError, NoSuchNameError), match=said):
             call()
 
 
@@ -174,6 +176,7 @@ def test_arguments_that_are_something_else_are_told_what_is_expected(fit: gpdsl.
     prediction, frame = fit.predict({"site": ["a", "b"]}), pd.DataFrame({"site": ["a"]})
     rows = {"site": ["a", "b", "a", "b"], "y": [0.0, 1.0, 0.1, 0.9]}
     calls: list[tuple[Any, str]] = [
+        (lambda: fit.predict(X=frame), r"no argument `X`; it is .*; did you mean `data`\?; data are one table"),
         (lambda: gpdsl.format_text(3), "format_text: `text`: expected a text, got 3"),
         (lambda: gpdsl.compile("model m\noutput y : real\ny ~ Normal(0, 1)\n", externals=3), "expected a dictionary"),
         (lambda: fit.model.sample_prior(sizes=3), "model.sample_prior: `sizes`: expected a dictionary, got 3"),

@@ -131,6 +131,16 @@ SNIPPETS = {
     "process_without_its_word": TEXT.replace("latent f", "f"),
     "sum_of_processes": TEXT.replace("{kernel}(ell))", "RBF(ell)) + GP(0, RBF(1))"),
     "noise_added": TEXT.replace("{law}", "f + Normal(0, sigma)"),
+    "noise_with_arguments_added": TEXT.replace("{law}", "f + s2 * x + StudentT(4, 0, sigma)"),
+    "noise_multiplied": TEXT.replace("{law}", "f * LogNormal(0, sigma)"),
+    "process_with_noise": TEXT.replace("{law}", "GP(0, RBF(ell)) + Normal(0, sigma)"),
+    "product_of_processes": TEXT.replace("{kernel}(ell))", "RBF(ell)) * GP(0, RBF(1))"),
+    "prior_that_is_learnt": TEXT.replace("{prior}", "\nindex k in 1..2\nparam b[k] : real ~ Normal(0, s2)"),
+    "function_on_the_left": TEXT + "g(x) ~ Normal(0, 1)\n",
+    "latent_on_the_left": TEXT + "f(x) ~ Normal(0, 1)\n",
+    "derivative_before_a_function": TEXT.replace("{law}", "Normal(d/dx f, sigma)"),
+    "derivative_of_brackets": TEXT.replace("{law}", "Normal(d/dx(f), sigma)"),
+    "equation_of_differentials": TEXT.replace("y ~ {law}", "du/dx ~ Normal(f, sigma)"),
     "noise_added_by_equals": TEXT.replace("y ~ {law}", "y = f + Normal(0, sigma)"),
     "latent_number": TEXT.replace("latent f(x) ~ GP(0, s2 * {kernel}(ell))", "latent f ~ Normal(0, 1)"),
     "engine_by_equals": TEXT + "infer engine = mcmc\n",
@@ -249,7 +259,7 @@ def test_what_a_habit_says_to_write_can_be_compiled(place: str, table: Mapping[s
 
 def test_kernels_by_formula_that_habits_give_can_be_compiled() -> None:
     given = {said for said in habits.KERNELS.values() if "`kernel " in said}
-    assert len(given) == 3
+    assert len(given) == 6
     for said in given:
         formula, *used = re.findall("`([^`]*)`", said)
         use = used[0] if used else "gibbs(1)"

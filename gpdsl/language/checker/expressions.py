@@ -14,7 +14,7 @@ from gpdsl.language.checker.functions import external_call, function_call
 from gpdsl.language.checker.scope import SORTS, Fact, Place, Scope
 from gpdsl.language.errors.axes import IndexNotBound
 from gpdsl.language.errors.calls import LatentCalled, NotAValue, WrongArity
-from gpdsl.language.errors.names import LatentEquality, NotReadable, UnknownFunction, UsedBeforeDefined
+from gpdsl.language.errors.names import LatentEquality, NotReadable, UnknownFunction, UnknownName, UsedBeforeDefined
 from gpdsl.language.habits import word_habit
 from gpdsl.language.model import Expression, IndexNumber, Local, Read, parts
 from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, CONTRACTIONS, FUNCTIONS, REDUCTIONS
@@ -62,6 +62,11 @@ _ADVICE = {
     "kernel": "it stands in the second argument of `GP(mean, kernel)`",
     "row": "use inputs, constants and parameters here",
 }
+_LEARNT_PRIOR = (
+    "a prior has known numbers: give `{own}` the prior `Normal(0, 1)` and read it as `{name} * {own}`, or `{name} + "
+    "{own}`, which hyperparameters = integrated averages over; effects of a column of groups may have it, `param "
+    "a[s] : real ~ Normal(0, {name})` with `input site : label[s]`"
+)
 _FORMULAS = {
     "density": "a density stands right of `~`: `y ~ {name}(...)`",
     "kernel": "a kernel stands in the second argument of `GP(mean, kernel)`",
@@ -90,6 +95,8 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula | synta
         case syntax.Comparison() | syntax.Logical():
             return condition(scope, place, formula)
         case syntax.Binary(span=span, operator=operator, left=left, right=right):
+            if operator == "/":
+                _refuse_differentials(scope, formula)
             return operation(scope, place, span, operator, check_all(scope, place, (left, right)))
         case syntax.Call():
             return _call(scope, place, formula)
@@ -97,6 +104,23 @@ def check_expression(scope: Scope, place: Place, formula: syntax.Formula | synta
             return functionals.elsewhere(scope, place, formula)
     remedy = "arrays are values of `const` and `param`: `const a[p] = [1, 2]`"
     return scope.problems.fail(NotAValue(formula.span, "[...]", "list", remedy))
+
+
+def _refuse_differentials(scope: Scope, formula: syntax.Binary) -> None:
+    """Fail at `df/dx` and `d/dx(f)` of an input, or of a latent, where no such differences are declared."""
+    above, below = formula.left, formula.right
+    called = [each.value for each in below.arguments] if isinstance(below, syntax.Call) else []
+    names = [above, below.function if isinstance(below, syntax.Call) else below, *called]
+    texts = [each.identifier.text if isinstance(each, syntax.Name) else getattr(each, "text", "") for each in names]
+    of = texts[2] if len(texts) == 3 and texts[0] == "d" else texts[0][1:] if not called else ""
+    by, declared = texts[1][1:], scope.sorts
+    differences = of and by and texts[0][0] == texts[1][0] == "d" and not {*texts[:2]} & {*declared}
+    if differences and (declared.get(by) == "input" or declared.get(of) == "latent"):
+        habit = (
+            f"the derivative is `D({of}, {by})`, of `latent {of}({by}) ~ GP(0, RBF(1))`; one that is observed is an "
+        )
+        habit += f"output, `y ~ Normal(D({of}, {by}), sigma)`"
+        scope.problems.fail(UnknownName(formula.span, scope.quote(formula.span).strip("`"), "", "", habit))
 
 
 def check_all(
@@ -126,6 +150,8 @@ def _name(scope: Scope, place: Place, name: syntax.Name) -> Expression:
         if group is not None and set(scope.latents[group.latent].arguments) <= set(scope.labels.values()):
             what = "inferred for each level, by its prior,"
             advice = "give it another prior, such as `Gamma(2, 2)`, or none: it is then a parameter"
+        elif sort == "param" and place.left.sort == "param" and place.words == "a prior":
+            advice = _LEARNT_PRIOR.format(name=text, own=place.left.name)
         scope.problems.fail(NotReadable(name.identifier.span, text, what, place.words, advice))
     axes = scope.axes_of(text) if place.recursion is None or text != place.recursion[0] else place.recursion[1]
     if axes is None:

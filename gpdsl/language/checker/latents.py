@@ -22,7 +22,7 @@ from gpdsl.language.errors.calls import NotAKernel, NotAProcess, RepeatedArgumen
 from gpdsl.language.errors.functionals import FieldInRow, NotALevel, TooManyLevels
 from gpdsl.language.errors.limits import TooManyKernels
 from gpdsl.language.errors.names import ArgumentNotInput, NotReadable
-from gpdsl.language.habits import KERNELS as HABITS, PROCESSES_ADDED
+from gpdsl.language.habits import KERNELS as HABITS, PROCESSES
 from gpdsl.language.vocabulary import BUILTINS, KERNELS, MAX_KERNEL_POWER, MAX_KERNELS, MAX_READINGS, PROCESS
 
 # Covariance functions: the second argument of `GP(mean, kernel)`.
@@ -280,7 +280,8 @@ def _process(
     if not isinstance(formula, syntax.Call) or formula.function.text != PROCESS:
         sides = (formula.left, formula.right) if isinstance(formula, syntax.Binary) else ()
         several = any(isinstance(each, syntax.Call) and each.function.text == PROCESS for each in sides)
-        scope.problems.fail(NotAProcess(formula.span, PROCESSES_ADDED if several else ""))
+        habit = PROCESSES.get(formula.operator, "") if isinstance(formula, syntax.Binary) and several else ""
+        scope.problems.fail(NotAProcess(formula.span, habit))
     matched = match_arguments(scope, formula, ("mean", "kernel"), _SIGNATURE, required=("kernel",))
     bound = {axis.name: IndexRange.of(axis) for axis in domain.axes if axis.name is not None}
     read_at = domain.levels if domain.over is None else (domain.over,)

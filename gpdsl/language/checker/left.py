@@ -19,7 +19,7 @@ from gpdsl.language.errors.axes import BadSubscript
 from gpdsl.language.errors.calls import NotAnOutput, WrongKind
 from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone, NotReached
 from gpdsl.language.habits import PRIORS, scale_habit
-from gpdsl.language.vocabulary import DISTRIBUTIONS, OUTPUT_KINDS, Span
+from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, OUTPUT_KINDS, Span
 
 _READABLE = frozenset({"const", "param", "input", "let", "output"})
 TRANSFORMED = ("real", "positive", "unit")
@@ -151,12 +151,19 @@ def _is_process(right: syntax.Formula | None) -> bool:
 def _transformed(scope: Scope, formula: syntax.Formula, right: syntax.Formula | None) -> Observed:
     called = formula.function if isinstance(formula, syntax.Call) else None
     called = formula.element.identifier if isinstance(formula, syntax.Elsewhere) else called
-    if _is_process(right) and called is not None and called.text not in scope.sorts:
+    mentions = [each for each in nodes(formula) if isinstance(each, syntax.Name)]
+    if called is not None and called.text in scope.latents:
+        remedy = "the prior of a latent stands in its declaration; observe an output: `y ~ Normal(f, sigma)`"
+        scope.problems.fail(LeftSide(formula.span, f"`{called.text}` is a latent", remedy))
+    of_inputs = mentions and all(scope.sorts.get(each.identifier.text) == "input" for each in mentions)
+    if called is not None and called.text not in {*scope.sorts, *BUILTINS} and (_is_process(right) or of_inputs):
         written = _quoted(scope, formula, f"{called.text}(x)")
-        remedy = f"a latent process begins with its word: `latent {written} ~ {_quoted(scope, right, 'GP(...)')}`"
+        prior = _quoted(scope, right, "GP(...)") if _is_process(right) else "GP(0, RBF(1))"
+        remedy = f"a latent process begins with its word: `latent {written} ~ {prior}`"
+        if not _is_process(right):
+            remedy += f"; a number in each row is `row {called.text} ~ Normal(0, 1)`"
         scope.lost.add(called.text)
         scope.problems.fail(LeftSide(formula.span, "this is a function that is not declared", remedy))
-    mentions = [each for each in nodes(formula) if isinstance(each, syntax.Name)]
     mentions = [each for each in mentions if scope.sorts.get(each.identifier.text) == "output"]
     names = sorted({each.identifier.text for each in mentions})
     if len(names) > 1:
@@ -164,9 +171,11 @@ def _transformed(scope: Scope, formula: syntax.Formula, right: syntax.Formula | 
         example = f"`{names[0]} ~ Normal({names[1]} + f, s)`"
         remedy = f"keep one of them on the left; the right side may read the others: {example}"
         if isinstance(formula, syntax.Array):
+            lines = f"`index t in 1..{len(names)}`, `index r in 1..{len(names)}`, `output y : real[t]`, "
             remedy = (
-                "outputs that vary together are one output along an index: `index t in 1..2`, `output y : real[t]`, "
-                "`y ~ MultivariateNormal(u, covariance = S)`, whose columns are `columns={'y': [...]}` in Python"
+                f"outputs that vary together are one output along an index: {lines}`param s[t] : positive`, "
+                "`param L[t, r] : correlation_factor`, `let W[t, r] = s[t] * L[t, r]`, `latent f[t](x) ~ ...`, `y ~ "
+                f"MultivariateNormal(f, factor = W)`, `columns={{'y': {names}}}` in Python; others have a line each"
             )
         scope.problems.fail(LeftSide(formula.span, f"this reads {shown}", remedy))
     if not mentions:

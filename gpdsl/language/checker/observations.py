@@ -21,8 +21,8 @@ from gpdsl.language.errors.calls import NotADistribution, UnknownDistribution, W
 from gpdsl.language.errors.definitions import LeftSide, NotObservedElements, OutputCycle
 from gpdsl.language.errors.limits import TooManyObservations
 from gpdsl.language.errors.names import NotReadable, ObservedTwice
-from gpdsl.language.habits import DISTRIBUTIONS as HABITS, NOISE_ADDED
-from gpdsl.language.vocabulary import DISTRIBUTIONS, MAX_CASES, Span
+from gpdsl.language.habits import DISTRIBUTIONS as HABITS, noise_habit
+from gpdsl.language.vocabulary import DISTRIBUTIONS, MAX_CASES, PROCESS, Span
 
 # Which elements of an output each line observes, and in which order outputs that read each other can be drawn.
 
@@ -125,6 +125,28 @@ def _check_cycles(scope: Scope, edges: dict[str, dict[str, Span]]) -> None:
             return
 
 
+def _added(scope: Scope, formula: syntax.Formula) -> str:
+    """What to write instead of a distribution that something is added to; empty where there is none."""
+    terms, sums = list[syntax.Formula](), True
+    while isinstance(formula, syntax.Binary):
+        terms, sums, formula = [formula.right, *terms], sums and formula.operator == "+", formula.left
+    calls = [each for each in (formula, *terms) if isinstance(each, syntax.Call)]
+    laws = [each for each in calls if each.function.text in DISTRIBUTIONS]
+    if not laws:
+        return ""
+    name, given = laws[0].function.text, laws[0].arguments
+    at = next((i for i, each in enumerate(DISTRIBUTIONS[name].parameters) if each.name == "mean"), len(given))
+    others = [each for each in (formula, *terms) if each is not laws[0]]
+    shown = [scope.quote(each.span).strip("`") for each in (*given, *others)]
+    alone = len(laws) == 1 and not any(each.function.text == PROCESS for each in calls)
+    plain = sums and alone and DISTRIBUTIONS[name].support == "real"
+    if not plain or at >= len(given) or "this" in shown or any(each.name for each in given):
+        return noise_habit(name)
+    mean = shown[at : at + 1] if shown[at] != "0" else []
+    inside = [*shown[:at], " + ".join([*shown[len(given) :], *mean]), *shown[at + 1 : len(given)]]
+    return noise_habit(name, f"{name}({', '.join(inside)})")
+
+
 READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})
 
 
@@ -133,9 +155,7 @@ def check_observation(scope: Scope, statement: syntax.ObservationStatement, seen
     observed = [check_left(scope, part, statement.distribution) for part in statement.left]
     call = statement.distribution
     if not isinstance(call, syntax.Call):
-        sides = (call.left, call.right) if isinstance(call, syntax.Binary) else ()
-        added = any(isinstance(each, syntax.Call) and each.function.text in DISTRIBUTIONS for each in sides)
-        scope.problems.fail(NotADistribution(call.span, NOISE_ADDED if added else ""))
+        scope.problems.fail(NotADistribution(call.span, _added(scope, call)))
     name = call.function.text
     if name in scope.likelihoods:
         distribution = _external(scope, call, observed, scope.likelihoods[name])

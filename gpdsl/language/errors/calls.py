@@ -83,7 +83,7 @@ class UnknownKernel(Named, code="E307"):
     habit: str = ""
     message: ClassVar = "unknown kernel `{name}`"
     label: ClassVar = "not a kernel"
-    help: ClassVar = "kernels: {known}"
+    help: ClassVar = "kernels: {known}; any other is a formula of your own: `kernel {name}(r; ell) = exp(-r/ell)`"
 
 
 class WrongKind(Mistake, code="E308"):
