@@ -23,10 +23,8 @@ from gpdsl.inference.posteriors.family import (
     Parameters,
     PerRow,
     Whitened,
-    information,
-    inverse_root,
 )
-from gpdsl.inference.posteriors.features import Features
+from gpdsl.inference.posteriors.features import Features, information, inverse_root
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.kernels.numerics import solve_lower
 from gpdsl.program.evaluation import functionals_at, prior_means

@@ -248,14 +248,16 @@ def _lines(beliefs: Beliefs, involved: list[int]) -> list[tuple[Array, Array]]:
 def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "1 rows"]:
     """log of int exp(quadratic) N: exact.
 
-    With l(z) = l(0) + b'z - z'Az/2 for the standard normals z behind the latents: log E = l(0) + b'C^-1 b / 2 -
-    log|C| / 2, C = I + A.
+    With the standard normals z behind the latents, l(z) of slope b and curvature -A at 0, and C = I + A:
+    log E = l(m) - m'm/2 - log|C| / 2 at the mode m = C^-1 b of both. At 0 that would be the difference of two numbers
+    as large as the square of what is not noise in units of the noise.
     """
-    value, b, hessian = gradients(_row_function(beliefs, involved), _origin(beliefs, involved))
+    function, origin = _row_function(beliefs, involved), _origin(beliefs, involved)
+    _, b, hessian = gradients(function, origin)
     c = jnp.eye(len(involved)) - hessian
-    solved = jnp.linalg.solve(c, b[..., None])[..., 0]
+    mode = jnp.linalg.solve(c, b[..., None])[..., 0]
     _, log_det = jnp.linalg.slogdet(c)
-    return (value + 0.5 * jnp.sum(b * solved, axis=1) - 0.5 * log_det)[None]
+    return (function(mode) - 0.5 * jnp.sum(mode**2, axis=1) - 0.5 * log_det)[None]
 
 
 def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 1 rows"]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from scipy import stats
 from scipy.stats import multivariate_normal
 
 import gpdsl
@@ -225,13 +226,18 @@ def test_noise_that_rounding_hides_is_said(rng: np.random.Generator) -> None:
 
 
 def test_noise_below_rounding_that_is_known_costs_nothing(rng: np.random.Generator) -> None:
-    """And leaves rows that cannot be taken out."""
+    """Rows are told by others whatever it is, and new ones by a density that is no difference of large numbers."""
     x, model = rng.normal(size=(5, 2)), gpdsl.compile(PLAIN.format(kernel="RBF"))
     few, held = {"x": x, "y": np.sin(x[:, 0])}, ["s2", "ell", "mu", "sigma"]
     known, resolved = (model.fit(few, init={"sigma": sd}, fixed=held) for sd in (1e-9, 1e-5))
     assert known.elbo == pytest.approx(resolved.elbo, abs=1e-2)
-    with pytest.raises(gpdsl.GpdslError, match="cross_validate"):
-        known.loo(few)
+    assert known.loo(few).elpd == pytest.approx(resolved.loo(few).elpd, abs=1e-3)
+    far = {"x": [[90.0, 0.0]], "y": [1.0]}
+    expected = stats.norm.logpdf(1.0, known.parameters["mu"], np.sqrt(known.parameters["s2"]))
+    assert known.log_predictive_density(far) == pytest.approx(expected, abs=1e-8)
+    assert known.elbo < resolved.waic(few).elpd < 60
+    with pytest.raises(gpdsl.GpdslError, match="within the posterior is less than what rounding"):
+        known.waic(few)
 
 
 def test_a_search_that_begins_on_some_rows_ends_where_others_do(monkeypatch: pytest.MonkeyPatch) -> None:

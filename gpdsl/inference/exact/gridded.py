@@ -189,13 +189,17 @@ class Gridded(predictive.Exact):
 
     def inverses(self) -> Iterator[Inverse]:
         _, (known, _) = self.numbers
-        squares = evidence.turned(known.weights, [jnp.square(each).T for each in known.vectors])
+        first, *sides = known.vectors
+        pairs = jnp.einsum("oe,pe->eop", first, first)
+        squares = evidence.turned(known.weights, [pairs, *(jnp.square(each).T for each in sides)])
         alpha = evidence.turned(known.told, [each.T for each in known.vectors])
         ones = evidence.turned(jnp.ones_like(known.weights), known.vectors)
         spread = jnp.sum(1.0 / known.weights) - jnp.sum(ones**2 / known.weights) / ones.size
         _, rows, elements = self.held.parts[0].rows_of(0)
-        diagonal, told = (np.asarray(each, float).ravel() for each in (squares, alpha))
-        yield Inverse(diagonal, told, float(spread), rows[self.grid.order], elements[self.grid.order])
+        rows, elements = rows[self.grid.order], elements[self.grid.order]
+        own = np.moveaxis(np.asarray(squares, float), 1, -1).reshape(len(rows), len(first))
+        own = own[:, np.argsort(elements.reshape(len(first), -1)[:, 0])]
+        yield Inverse(own, np.asarray(alpha, float).ravel(), float(spread), rows, elements)
 
     def dual(self, number: int, left: Float[Array, "1 draws values"]) -> Float[Array, "draws outputs *sides"]:
         """b of every draw."""

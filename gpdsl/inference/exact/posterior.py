@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,23 +16,25 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
-from gpdsl.inference.exact.system import HIDDEN, Whitened, at_rows, kernel_arguments, with_nothing
+from gpdsl.inference.exact.system import HIDDEN, Whitened, at_rows, kernel_arguments, read_by, statement, with_nothing
 from gpdsl.inference.posteriors.family import (
+    ELEMENTS,
     Covariances,
     Inverse,
     Matrix,
     Told,
     Whitened as Inducing,
-    inverse_root,
+    beside,
     spread_of,
 )
-from gpdsl.inference.posteriors.features import factorise
+from gpdsl.inference.posteriors.features import factorise, inverse_root
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.evaluation import functionals_at
 from gpdsl.program.groups import Group, KernelValues, kernel_values
+from gpdsl.program.joint import basis_columns, with_sums
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows
+from gpdsl.program.rows import Rows, Scope, observed_mask
 
 # What values of a part have to do with latents elsewhere: at new rows, and as whitened values at those of the data.
 
@@ -265,6 +267,38 @@ def _within(places: np.ndarray, size: int) -> bool:
     return bool(whole and places.min() >= 0 and places.max() < size)
 
 
+def values_read(
+    fitted: Program, program: Program, parameters: Mapping[str, Array], rows: Rows, mean: Float[Array, "rows columns"]
+) -> list[tuple[Array, Array, Array]]:
+    """z - H m and H of the elements of every statement, where these are observed, in what is no sum, and their noise in
+    units of that of the program that was `fitted`, which has no white noise of kernels."""
+    spread = with_sums(program, jnp.eye(len(basis_columns(program)), dtype=mean.dtype))
+    nothing, found = jnp.zeros((len(mean), fitted.latents), mean.dtype), []
+    for observation, before in zip(program.observations, fitted.observations, strict=True):
+        each, its = statement(program, observation), statement(fitted, before)
+        assert each is not None
+        assert its is not None
+        left, loadings, constant = read_by(program, each, Scope(parameters, rows, mean))
+        plain = read_by(fitted, its, Scope(parameters, rows, nothing))[2]
+        seen = (observed_mask(rows, observation) > 0).reshape(left.shape)
+        loadings = jnp.where(seen[..., None], jnp.einsum("ia,ane->nei", spread, loadings), 0.0)
+        found.append((jnp.where(seen, left, 0.0), loadings, jnp.exp(plain - constant)))
+    return found
+
+
+def values_of(read: Sequence[Sequence[np.ndarray]], inverses: Iterable[Inverse]) -> Sequence[np.ndarray]:
+    """H of the values of each row, z - H m, B^-1 among them and B^-1 z, in units of their noise."""
+    elements = [s * ELEMENTS + e for s, each in enumerate(read) for e in range(each[0].shape[1])]
+    left, loadings, units = (np.concatenate(each, axis=1) for each in zip(*read, strict=True))
+    inverse, alpha = np.tile(np.eye(len(elements)), (len(left), 1, 1)), np.zeros(left.shape)
+    for each in inverses:
+        different = np.searchsorted(elements, np.unique(each.elements))
+        own = different[each.places]
+        inverse[each.rows[:, None], own[:, None], different] = each.beside
+        alpha[each.rows, own] = each.alpha
+    return loadings, left, inverse * units[:, :, None] * units[:, None, :], units * alpha
+
+
 # What an exact posterior says at a few rows, in NumPy: K - C B^-1 C', with B = I + H K H' and C = K_rf H'.
 
 Set = tuple[Matrix, dict[int, Matrix], np.ndarray, np.ndarray, np.ndarray]
@@ -285,10 +319,10 @@ def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
             lost = {column: solve_triangular(factor[0], each, lower=True) for column, each in cross.items()}
             for a, b in itertools.product(lost, repeat=2):
                 found[a, b] = found.get((a, b), 0.0) - lost[a].T @ lost[b]
-            diagonal, alpha = np.diagonal(cho_solve(factor, np.eye(len(z)))), cho_solve(factor, z)
+            near, alpha = beside(cho_solve(factor, np.eye(len(z))), *whose), cho_solve(factor, z)
             for column, each in cross.items():
                 means[column] += each.T @ alpha
-            inverses.append(Inverse(diagonal, alpha, spread_of(np.tril(factor[0])), *whose))
+            inverses.append(Inverse(near, alpha, spread_of(np.tril(factor[0])), *whose))
     return Told(found, means, inverses)
 
 

@@ -36,12 +36,14 @@ from gpdsl.inference.exact.posterior import (
     crossed_by_level,
     told_by_data,
     values_first,
+    values_of,
+    values_read,
 )
-from gpdsl.inference.exact.system import Prior, Whitened as InUnits
+from gpdsl.inference.exact.system import Prior, Whitened as InUnits, statement
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors import posterior
 from gpdsl.inference.posteriors.coupled import Block, block_of, left_open, processes, unexplained, with_processes
-from gpdsl.inference.posteriors.family import Covariances, Inverse, Told, Whitened, spread_of
+from gpdsl.inference.posteriors.family import Covariances, Inverse, Told, Whitened, beside, spread_of
 from gpdsl.inference.posteriors.features import Features, prior_variances
 from gpdsl.inference.posteriors.pathwise import PriorDraws, by_column, random_waves, refuse_unsuited
 from gpdsl.inference.problem import as_arrays, as_numpy
@@ -254,9 +256,17 @@ class Exact(posterior.Posterior):
                 (potri,) = get_lapack_funcs(("potri",), (factor,))
                 inverse = potri(np.asfortranarray(factor), lower=1)[0]
                 kept, *whose = part.rows_of(number)
-                own = kept >= 0
-                spread, (rows, elements) = spread_of(factor[np.ix_(own, own)]), (each[own] for each in whose)
-                yield Inverse(np.diagonal(inverse)[own], alpha[own], spread, rows, elements)
+                own = np.flatnonzero(kept >= 0)
+                known, (rows, elements) = np.ix_(own, own), (each[own] for each in whose)
+                near = beside(inverse[known], rows, elements)
+                yield Inverse(near, alpha[own], spread_of(factor[known]), rows, elements)
+
+    def values(self, program: Program, rows: Rows, mean: np.ndarray) -> Sequence[np.ndarray] | None:
+        key = "values", program.known_by
+        if None in [statement(each, o) for each in (self.program, program) for o in each.observations]:
+            return None  # by levels, of sites
+        read = self.compiled.setdefault(key, jit(partial(values_read, self.program, program), brief=True))
+        return values_of(as_numpy(read(dict(self.parameters), rows, mean), float), self.inverses())
 
     def _drawn_at(
         self, program: Program, rows: Rows, parameters: Mapping[str, Array], drawn: Conditioned

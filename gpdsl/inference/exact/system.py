@@ -189,7 +189,7 @@ def whitened(system: System, learnt: Mapping[str, Array], rows: Rows) -> tuple[l
     parameters = program.parameters.constrain(learnt)
     count = next(iter(rows.observed.values())).shape[0]
     mean = prior_means(program.evaluator, program.groups, parameters, rows, count)
-    read = [_read(program, each, Scope(parameters, rows, mean)) for each in system.statements]
+    read = [read_by(program, each, Scope(parameters, rows, mean)) for each in system.statements]
     residuals, loadings = (jnp.concatenate(all_of, axis=-1) for all_of in list(zip(*read, strict=True))[:2])
     constant = sum((jnp.sum(constants) for _, _, constants in read), start=jnp.zeros((), mean.dtype))
     first = np.cumsum([0, *[residual.shape[-1] for residual, _, _ in read]])
@@ -205,7 +205,7 @@ def whitened(system: System, learnt: Mapping[str, Array], rows: Rows) -> tuple[l
     return found, constant + program.log_prior(parameters)
 
 
-def _read(program: Program, each: Statement, scope: Scope) -> tuple[Array, Array, Array]:
+def read_by(program: Program, each: Statement, scope: Scope) -> tuple[Array, Array, Array]:
     """Residuals [rows, elements], loadings [columns, rows, elements] and constants of observed values alone."""
     axes, mask = each.observation.axes, observed_mask(scope.rows, each.observation)
     assert scope.latents is not None

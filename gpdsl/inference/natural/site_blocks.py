@@ -19,8 +19,8 @@ from gpdsl.inference.blocks import Block, Draws, over_blocks
 from gpdsl.inference.bound import GroupView, by_latent, by_reading, whitened_marginals
 from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.opaque.surrogate import Surrogate
-from gpdsl.inference.posteriors.family import Whitened, information, inverse_root
-from gpdsl.inference.posteriors.features import Features, RowFeatures, RowSites
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import Features, RowFeatures, RowSites, information, inverse_root
 from gpdsl.program.joint import Marginals
 
 

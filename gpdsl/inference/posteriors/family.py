@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from scipy.linalg import solve_triangular as solve_on_host
 
 from gpdsl.errors import GpdslError
-from gpdsl.inference.posteriors.features import Features, RowFeatures, row_moments
+from gpdsl.inference.posteriors.features import Features, RowFeatures, information, inverse_root, row_moments
 from gpdsl.kernels.numerics import log_det_factor, solve_lower
 from gpdsl.language.options import OPTIONS
 
@@ -278,23 +278,6 @@ class Linear(Full):
         return {"mean": q["mean"], "root": inverse_root(precision)[None]}
 
 
-def information(features: Features, weights: Float[Array, "latents reads"]) -> Float[Array, "latents M M"]:
-    """Sums of weights_n phi_n phi_n'."""
-    shared = features.phi.shape[0] == 1
-
-    def one(phi: Array, weight: Array) -> Array:
-        return (phi.T * weight) @ phi
-
-    return jax.vmap(one, in_axes=(None if shared else 0, 0))(features.phi[0] if shared else features.phi, weights)
-
-
-def inverse_root(information: Float[Array, "latents M M"]) -> Float[Array, "latents M M"]:
-    """A root R, RR' = (I + information)^-1; NaN where that is not positive definite."""
-    identity = jnp.eye(information.shape[-1], dtype=information.dtype)
-    factor = jnp.linalg.cholesky(identity + information)
-    return jax.vmap(lambda f: solve_triangular(f, identity, lower=True, trans=1))(factor)
-
-
 class Roots(NamedTuple):
     """What q says of the latents of a group at places together: f = mean + root u + what is left open, u ~ N(0, I).
 
@@ -312,19 +295,41 @@ ELEMENTS = 2**20
 
 
 class Inverse(NamedTuple):
-    """Of values z ~ N(0, B) in units of their noise: the diagonal of B^-1, alpha = B^-1 z, and a spread.
+    """Of values z ~ N(0, B) in units of their noise: B^-1 among those of one row, alpha = B^-1 z, and a spread.
 
-    1 / B^-1_ii is the variance that the other values leave open. To the spread, tr B - 1'B1 / n, the squares of the
-    values about their mean add up in expectation.
+    To the spread, tr B - 1'B1 / n, the squares of the values about their mean add up in expectation.
     """
 
-    diagonal: Float[np.ndarray, " values"]
+    beside: Float[np.ndarray, "values different"]
+    """B^-1 of each value with those of its row, by their elements in order; 0 for what is not there."""
     alpha: Float[np.ndarray, " values"]
     spread: float
     rows: Int[np.ndarray, " values"]
     """The number of the row of each value."""
     elements: Int[np.ndarray, " values"]
     """Of which element of which statement each value is, as one number."""
+
+    @property
+    def places(self) -> Int[np.ndarray, " values"]:
+        """Of which of the different elements each value is."""
+        return np.unique(self.elements, return_inverse=True)[1]
+
+    @property
+    def diagonal(self) -> Float[np.ndarray, " values"]:
+        """1 / B^-1_ii is the variance that the other values leave open."""
+        return self.beside[np.arange(len(self.rows)), self.places]
+
+
+def beside(
+    inverse: Float[np.ndarray, "n n"], rows: Int[np.ndarray, " n"], elements: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n different"]:
+    """That of values with this B^-1, of which one triangle is enough."""
+    different, which = np.unique(elements, return_inverse=True)
+    places = np.full((np.max(rows, initial=0) + 1, len(different)), -1)
+    places[rows, which] = own = np.arange(len(rows))
+    others = places[rows]
+    found = inverse[np.maximum(own[:, None], others), np.minimum(own[:, None], others)]
+    return np.where(others < 0, 0.0, found)
 
 
 def spread_of(factor: Float[np.ndarray, "n n"]) -> float:

@@ -272,3 +272,20 @@ def gaussian_arguments(
         means.append(mean)
         variances.append(variance)
     return jnp.concatenate(means, axis=1), jnp.concatenate(variances, axis=1), open_columns(program, group)
+
+
+def information(features: Features, weights: Float[Array, "latents reads"]) -> Float[Array, "latents M M"]:
+    """Sums of weights_n phi_n phi_n'."""
+    shared = features.phi.shape[0] == 1
+
+    def one(phi: Array, weight: Array) -> Array:
+        return (phi.T * weight) @ phi
+
+    return jax.vmap(one, in_axes=(None if shared else 0, 0))(features.phi[0] if shared else features.phi, weights)
+
+
+def inverse_root(information: Float[Array, "latents M M"]) -> Float[Array, "latents M M"]:
+    """A root R, RR' = (I + information)^-1; NaN where that is not positive definite."""
+    identity = jnp.eye(information.shape[-1], dtype=information.dtype)
+    factor = jnp.linalg.cholesky(identity + information)
+    return jax.vmap(lambda f: solve_triangular(f, identity, lower=True, trans=1))(factor)

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from gpdsl.inference.plan.options import Choice, Options
 
 
-# What a fit says of its latents at any rows, whatever holds it: marginals, covariances between rows, whole functions.
-
 # Many rows a part at a time, so that what is computed about them takes bounded memory.
 
 ROWS_AT_ONCE = 4096
@@ -263,6 +261,10 @@ class Posterior:
     def inverses(self) -> Iterator[Inverse]:
         """Where the data hold it: of every set of values (`exact.predictive`)."""
         return iter(())
+
+    def values(self, program: Program, rows: Rows, mean: np.ndarray) -> Sequence[np.ndarray] | None:
+        """What its rows observe, where it is exact, in units of the noise that `program` has (`exact.predictive`)."""
+        return None
 
     @property
     def on_host(self) -> bool:

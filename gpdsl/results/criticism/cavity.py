@@ -7,12 +7,14 @@ g_n = E_q[d log p / df]. Without it the marginal N(m, S) of what the row reads b
     S_-n = (S^-1 - Lambda_n)^-1,    m_-n = m - S_-n g_n:
 
 under normal noise eqs. 5.10 to 5.12 of Rasmussen and Williams (2006), else the leave-one-out distribution of Vehtari,
-Mononen, Tolvanen, Sivula and Winther (2016, section 3.3), without a fit for each row.
+Mononen, Tolvanen, Sivula and Winther (2016, section 3.3), without a fit for each row. S^-1 - Lambda is a difference of
+nearly equal numbers where a row says nearly all that is known of it. Of an exact posterior its inverse is known without
+it, from B^-1 of the values in units of their noise.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +42,9 @@ SAMPLES = 1024
 LEAST = 1e-9
 """Share of the precision of a direction that has to remain without the row."""
 
+RESOLVED = 0.1
+"""Variances of noise, and deviations, that a signal may be off by."""
+
 MOST_AMONG = 400
 """Rows up to which a draw is looked at without each of them: a matrix of all is inverted."""
 
@@ -56,13 +61,14 @@ NUMBERS_AT_ONCE = 4_000_000
 """Covariances that are held at a time."""
 
 
-def cavities(beliefs: Beliefs, at_rows: Posterior) -> tuple[Marginals, Bool[np.ndarray, " rows"]]:
+def cavities(beliefs: Beliefs, at_rows: Posterior, exact: bool = False) -> tuple[Marginals, Bool[np.ndarray, " rows"]]:
     """Marginals of every row without its own observations, and where these are a distribution; else they stay.
 
     What inducing values leave open of a row's latents stays open: its site tells of the inducing values.
     """
     program, q, basis = beliefs.program, as_numpy(beliefs.marginals), basis_columns(beliefs.program)
     slopes, precisions, spread = as_numpy(beliefs.compile("sites", _sites)(), float)
+    values = Values.of(beliefs, at_rows) if exact else None
     mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)
     covariance = None if q.covariance is None else np.array(q.covariance[0], float)
     sound = np.ones(beliefs.count, bool)
@@ -71,9 +77,13 @@ def cavities(beliefs: Beliefs, at_rows: Posterior) -> tuple[Marginals, Bool[np.n
         within = _covariances(program, q.part(own))
         rest = at_rows.left_open(program, take_rows(beliefs.rows, rows))
         rest = np.zeros_like(within) if rest is None else rest[skip:, basis[:, None], basis[None, :]]
-        left, fine = _without(within - rest, _between(spread, precisions[own]))
-        slope = slopes[own] @ spread.T
-        mean[own] -= fine[:, None] * (np.einsum("nij,nj->ni", left, slope) @ spread)
+        if values is None:
+            left, fine = _without(within - rest, _between(spread, precisions[own]))
+            moved = np.einsum("nij,nj->ni", left, slopes[own] @ spread.T)
+        else:
+            left, moved = values.part(own).without(within)
+            fine = np.isfinite(moved).all(axis=1) & np.isfinite(left).all(axis=(1, 2))
+        mean[own] -= fine[:, None] * (moved @ spread)
         whole = np.einsum("ia,nij,jb->nab", spread, left + rest, spread, optimize=True)
         variance[own] = np.where(fine[:, None], np.einsum("naa->na", whole), variance[own])
         if covariance is not None:
@@ -82,6 +92,52 @@ def cavities(beliefs: Beliefs, at_rows: Posterior) -> tuple[Marginals, Bool[np.n
     dtype = q.mean.dtype
     among = None if covariance is None else jnp.asarray(covariance[None], dtype)
     return Marginals(jnp.asarray(mean[None], dtype), jnp.asarray(variance[None], dtype), among), sound
+
+
+@dataclass(frozen=True)
+class Values:
+    """Observed values of rows under an exact posterior, in units of their noise, z = H f + e.
+
+    The H of each row, z - H m with the posterior mean m, B^-1 among the values of a row, and B^-1 z.
+    """
+
+    loadings: Float[np.ndarray, "rows values basis"]
+    left: Float[np.ndarray, "rows values"]
+    inverse: Float[np.ndarray, "rows values values"]
+    alpha: Float[np.ndarray, "rows values"]
+
+    @classmethod
+    def of(cls, beliefs: Beliefs, at_rows: Posterior) -> Values | None:
+        """None of another posterior."""
+        found = at_rows.values(beliefs.program, beliefs.rows, as_numpy(beliefs.marginals).mean[0])
+        return None if found is None else cls(*found)
+
+    def part(self, rows: slice) -> Values:
+        """Those of some rows."""
+        return Values(self.loadings[rows], self.left[rows], self.inverse[rows], self.alpha[rows])
+
+    def without(
+        self, within: Float[np.ndarray, "rows basis basis"]
+    ) -> tuple[Float[np.ndarray, "rows basis basis"], Float[np.ndarray, "rows basis"]]:
+        """S + S H' Q^-1 H S with Q = B^-1 among the row's own values, and by what the mean without these is less.
+
+        What rounding has left of S H' is of no account: H S H' + I is Q^-1 then, and z - H m is Q^-1 alpha.
+        """
+        loadings, back, one = self.loadings, np.linalg.pinv(self.loadings), np.eye(self.alpha.shape[1])
+        wide, read = np.linalg.inv(self.inverse), within @ np.swapaxes(loadings, 1, 2)
+        told = np.einsum("nij,nj->ni", wide, self.alpha)
+        moved = np.einsum("nij,nj->ni", read, told)
+        moved += np.einsum("nij,nj->ni", back, told - self.left - np.einsum("nij,nj->ni", loadings, moved))
+        left = within + read @ wide @ np.swapaxes(read, 1, 2)
+        lacking = wide - one - loadings @ left @ np.swapaxes(loadings, 1, 2)
+        return left + back @ lacking @ np.swapaxes(back, 1, 2), moved
+
+    def resolved(self, beliefs: Beliefs) -> Bool[np.ndarray, " rows"]:
+        """Whether rounding leaves H S H' = I - Q, and z - H m = alpha."""
+        within = _covariances(beliefs.program, as_numpy(beliefs.marginals))
+        known = self.loadings @ within @ np.swapaxes(self.loadings, 1, 2) + self.inverse
+        off = np.abs(known - np.eye(self.alpha.shape[1])).max(axis=(1, 2), initial=0.0)
+        return np.maximum(off, np.abs(self.left - self.alpha).max(axis=1, initial=0.0)) < RESOLVED
 
 
 def among_others(beliefs: Beliefs, at_rows: Posterior) -> Marginals | None:

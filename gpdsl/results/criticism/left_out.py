@@ -22,7 +22,7 @@ from gpdsl.language.calls import spoken
 from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
-from gpdsl.results.criticism.cavity import among_others, cavities, fields_left_out
+from gpdsl.results.criticism.cavity import Values, among_others, cavities, fields_left_out
 from gpdsl.results.criticism.through_layers import Places, averaged, drawn_densities, reweighted, rows_left_out
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 ROUNDING = 0.05
 """Nats below 0 that are no less than none."""
 
-NO_SITES = 0.5
-"""Share of the rows of an exact fit that are no sites of it, as noise below rounding is none."""
+UNRESOLVED = 0.5
+"""Share of the rows of an exact fit that rounding leaves no noise of its size."""
 
 EXACT = "exact leave-one-out"
 
@@ -197,8 +197,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     with precision(fit.options.dtype):
         beliefs = _beliefs(fit, bound)
         several = list(_settings(fit, beliefs))
-        gaussian = _leaves_sites(fit, beliefs)
-        found = [_one_setting(each, at, gaussian) for each, at in several]
+        found = [_one_setting(fit, each, at) for each, at in several]
         itself = np.stack([_log_densities(each, _known(at)) for each, at in several])
     base = log_weights_of(fit)
     each = np.stack([values for values, _, _ in found])
@@ -206,11 +205,6 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
     shapes = np.stack([own for _, own, _ in found])
     k = np.where(np.isfinite(k), k, np.fmax.reduce(shapes, axis=0))
     seen, offset = bound.observed_rows, fit.standardised.log_jacobian(bound.observed)
-    if known_exactly(fit) and np.mean(np.isfinite(shapes[:, seen])) > NO_SITES:
-        raise GpdslError(
-            "loo: rows cannot be taken out of this posterior, as their noise is less than what rounding does to the "
-            "signal: fit.cross_validate(data) fits without them; a noise that is larger, or learnt, would do, too"
-        )
     return LeaveOneOut(
         fit,
         bound,
@@ -263,12 +257,27 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
 def _of_settings(fit: Fit, bound: Data) -> Float[np.ndarray, "3 rows"]:
     """log p(y_n), and means and mean squares of log p(y_n | f_n), in the units of the fit, over all settings."""
     with precision(fit.options.dtype):
-        several = [each for each, _ in _settings(fit, _beliefs(fit, bound))]
+        pairs = list(_settings(fit, _beliefs(fit, bound)))
+        several = [each for each, _ in pairs]
+        _expect_noise(fit, bound, pairs)
         itself = np.stack([_log_densities(each) for each in several])
         moments = np.stack([_moments(each) for each in several])
     base = log_weights_of(fit)
     average = np.logaddexp.reduce(base[:, None] + itself, axis=0)
     return np.stack([average, *np.tensordot(np.exp(base), moments, axes=1)])
+
+
+def _expect_noise(fit: Fit, bound: Data, pairs: Sequence[tuple[Beliefs, Posterior]]) -> None:
+    """Raise GpdslError where rounding hides the noise of an exact fit."""
+    if not known_exactly(fit):
+        return
+    known = [(Values.of(beliefs, at), beliefs) for beliefs, at in pairs]
+    resolved = [values.resolved(beliefs)[bound.observed_rows] for values, beliefs in known if values is not None]
+    if resolved and np.mean(resolved) < UNRESOLVED:
+        raise GpdslError(
+            "waic: what varies of the latents within the posterior is less than what rounding does to them, as noise "
+            "is next to none: fit.loo(data) takes rows out without that; a noise that is larger, or learnt, would do"
+        )
 
 
 def _moments(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
@@ -324,7 +333,7 @@ def _leaves_sites(fit: Fit, beliefs: Beliefs) -> bool:
 
 
 def _one_setting(
-    beliefs: Beliefs, at_rows: Posterior, gaussian: bool
+    fit: Fit, beliefs: Beliefs, at_rows: Posterior
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"], Beliefs | None]:
     """log p(y_n | the other rows), Pareto's k where draws were weighted, and what the others say where it is known."""
     count, nothing = beliefs.count, np.full(beliefs.count, np.nan)
@@ -334,13 +343,13 @@ def _one_setting(
         among = among_others(beliefs, at_rows)
         others = beliefs if among is None else replace(beliefs, marginals=among, blocks=None)
         return _log_densities(others, among is None, many=True), nothing, others
-    if not gaussian:
+    if not _leaves_sites(fit, beliefs):
         one = fields_left_out if beliefs.program.fields and not beliefs.program.opaque else _by_draws
         found = by_parts(count, lambda _, rows: one(beliefs.part(rows)), 1)
         if len(odd := np.flatnonzero(~np.isfinite(found[0]))):
             found[:, odd] = _by_draws(beliefs.part(odd))
         return found[0], found[1], None
-    left, sound = cavities(beliefs, at_rows)
+    left, sound = cavities(beliefs, at_rows, known_exactly(fit))
     without = replace(beliefs, marginals=left, blocks=None)
     values, k = _log_densities(without), nothing
     odd = np.flatnonzero(~sound)

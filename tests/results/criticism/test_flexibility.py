@@ -213,7 +213,7 @@ def test_what_others_tell_is_the_share_of_the_spread_that_they_leave(monkeypatch
     for count in (6, 4):
         at = rng.uniform(0, 3, count)
         whole = np.exp(-0.5 * (at[:, None] - at) ** 2) + 0.2 * np.eye(count)
-        inverse = np.diagonal(np.linalg.inv(whole))
+        inverse = np.diagonal(np.linalg.inv(whole))[:, None]
         inverses.append(
             Inverse(inverse, at, spread_of(np.linalg.cholesky(whole)), np.arange(count), np.zeros(count, int))
         )
