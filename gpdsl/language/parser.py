@@ -295,7 +295,7 @@ def _token_habit(text: str, before: str, token: Token) -> str:
         unit = re.match(r"per\s+(\w+)", text[len(before) :])
         return f"units stand in brackets: `input {timed[1]} : time(per = {unit[1] if unit else 'day'})`"
     if token == "~" and before.startswith("latent "):
-        name, law = before.split()[1], text[len(before) + 1 :].split("#")[0].strip()
+        name, law = (before.split() + ["f"])[1], text[len(before) + 1 :].split("#")[0].strip()
         law = "Normal(0, 1)" if "\n" in law or not law or law.startswith("GP") else law
         return f"a function has its inputs, `latent {name}(x) ~ GP(0, RBF(1))`; a number that is not known is " + (
             f"`param {name} : real ~ {law}`, and one in each row `row {name} ~ Normal(0, 1)`"

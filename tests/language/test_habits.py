@@ -143,6 +143,7 @@ SNIPPETS = {
     "equation_of_differentials": TEXT.replace("y ~ {law}", "du/dx ~ Normal(f, sigma)"),
     "noise_added_by_equals": TEXT.replace("y ~ {law}", "y = f + Normal(0, sigma)"),
     "latent_number": TEXT.replace("latent f(x) ~ GP(0, s2 * {kernel}(ell))", "latent f ~ Normal(0, 1)"),
+    "latent_without_a_name": TEXT.replace("latent f(x)", "latent"),
     "engine_by_equals": TEXT + "infer engine = mcmc\n",
     "engine_behind_a_colon": TEXT + "infer: mcmc(chains = 4)\n",
     "unit_of_time": TEXT.replace("input x : real", "input x : time per day"),
