@@ -392,3 +392,10 @@ def test_steps_end_where_the_mean_of_the_last_rises_by_less_than_each_may(size: 
     assert rises(1.3) and not rises(0.7) and not rises(-2.0)
     assert not engine._settled([size] * 39, 1e-3) and engine._settled([size] * 40, 1e-3)
     assert engine._settled([0.0] * 20 + [1e-8] * 20, 0.0) and not engine._settled([0.0] * 20 + [3e-8] * 20, 0.0)
+
+
+def test_rounding_of_single_precision_asks_for_no_finer_quadrature() -> None:
+    x = np.linspace(0, 6, 20)[:, None] * [1.0, 0.0]
+    y = (np.random.default_rng(0).uniform(size=20) < special.expit(4 * np.sin(2 * x[:, 0]))).astype(int)
+    fit = model("Bernoulli(logit=2*f)", ell=1.0).fit({"x": x, "y": y}, engine="ep", dtype="float32")
+    assert "finer quadrature" not in fit.message

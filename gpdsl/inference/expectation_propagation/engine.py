@@ -35,8 +35,8 @@ from gpdsl.program.cache import jit
 from gpdsl.program.program import Program
 from gpdsl.symbolic.numeric import written
 
-ENOUGH = 1e-6
-"""Nats that quadratures may leave log Z wrong by."""
+ENOUGH, ROUNDED = 1e-6, 64.0
+"""Nats that quadratures may leave log Z wrong by; and of rounding, as a multiple of that of log Z."""
 
 LOWER = 0.9, 0.5
 """Powers tried in turn where the sites do not settle: ever smaller shares of a site leave its cavity proper."""
@@ -153,7 +153,9 @@ class EpSearch:
             fine = replace(self.tilted, fine=True, finest=finest).using(normals)
             return evidence(fine, setting_of(problem, point, held, rows, jitter), sites)
 
-        return abs(float(jit(value, brief=True)(best.point, best.sites, rows, held)) - best.value)
+        finer = float(jit(value, brief=True)(best.point, best.sites, rows, held))
+        rounding = ROUNDED * float(jnp.finfo(problem.options.dtype).eps) * abs(finer)
+        return 0.0 if abs(finer - best.value) < rounding else abs(finer - best.value)
 
     def _outside(self) -> str:
         """L-BFGS over what is learnt; every value is that of a fixed point."""
