@@ -76,6 +76,13 @@ def test_a_copy_says_the_same(again: Callable[[Any], Any], kind: str, lines: str
     assert len(pickle.dumps(fit)) < 50_000
 
 
+def test_rows_left_out_are_carried_too() -> None:
+    left = fitted("real", GAUSS).loo({"x": X, "y": Y["real"]})
+    found = pickled(gpdsl.compare({"one": left, "two": left})).elpds["two"]
+    assert repr(found) == repr(left)
+    np.testing.assert_array_equal(found.pit("y"), left.pit("y"))
+
+
 def test_a_model_with_used_files_needs_them_no_more(tmp_path: Path) -> None:
     (tmp_path / "used.gpm").write_text("function twice(a) = 2 * a\n")
     text = 'use "used.gpm"\ninput x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(twice(f), 1)\n'

@@ -106,8 +106,9 @@ class LeaveOneOut(Elpd):
     k: Float[np.ndarray, " rows"]
     log_weights: Float[np.ndarray, "settings rows"]
     """Of settings of the parameters, without each row; one setting where parameters have one value."""
-    left: Sequence[Beliefs]
-    """What all other rows say of each, under every setting; empty where that is known by weighted draws alone."""
+    left: Sequence[Beliefs] | None
+    """What all other rows say of each, under every setting; empty where that is known by weighted draws alone, None of
+    a copy."""
     error: Float[np.ndarray, " rows"] | None = None
     """Nats that each term may be off by, 0 of rows that are left out exactly or by a fit without them."""
     without: Mapping[int, Fit] = field(default_factory=dict)
@@ -133,7 +134,13 @@ class LeaveOneOut(Elpd):
 
     @cached_property
     def _predictions(self) -> list[Prediction]:
-        return [Prediction(each, self.fit.options.dtype, self.fit.standardised) for each in self.left]
+        left = self.left or leave_one_bound(self.fit, self.data).left or ()
+        return [Prediction(each, self.fit.options.dtype, self.fit.standardised) for each in left]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """`pickle` and `copy` leave out what all other rows say, which `pit` works out again."""
+        held = {name: value for name, value in vars(self).items() if name != "_predictions"}
+        return held | {"left": None if self.left else self.left}
 
     def pit(self, name: str, seed: int = 0) -> np.ndarray:
         """Where each value of an output lies in what the other rows predict of it, from 0 to 1 [rows, *axes].
@@ -144,7 +151,7 @@ class LeaveOneOut(Elpd):
         if name not in self.data.observed:
             known = ", ".join(f"`{each}`" for each in self.data.observed)
             raise GpdslError(f"pit of `{name}`: expected an output, of which there are {known}")
-        if not (self.left or name in self.places):
+        if name not in self.places and self.left is not None and not self.left:
             raise GpdslError(
                 f"pit of `{name}`: rows are left out by weighted draws here; predict rows that were not fitted, and "
                 "ask for prediction.pit"
