@@ -54,7 +54,7 @@ def test_a_latent_that_no_output_reads() -> None:
     "options", [{"engine": "ep"}, {"engine": "qsgp"}, {"inducing": 3}, {"optimizer": "natural"}], ids=str
 )
 def test_what_only_latents_have_is_refused(options: dict) -> None:
-    with pytest.raises(GpdslError, match="no latents|has none"):
+    with pytest.raises(GpdslError, match="no latents|has none: leave it out; hyperparameters = integrated averages"):
         gpdsl.compile(LINE).fit({"x": X, "y": Y}, **options)
 
 

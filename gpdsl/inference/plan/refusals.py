@@ -25,7 +25,8 @@ def of_parameters(program: Program, options: Options) -> Options:
     if options.posterior not in {"auto", "full"}:
         raise GpdslError(f"posterior = {options.posterior} is one of latents, and this model has none: leave it out")
     if options.engine != "vi":
-        raise GpdslError(f"engine = {options.engine} infers latents, and this model has none: leave it out")
+        instead = "hyperparameters = integrated averages over its parameters"
+        raise GpdslError(f"engine = {options.engine} infers latents, and this model has none: leave it out; {instead}")
     if options.beta != 1:
         raise GpdslError(f"beta = {options.beta:g} weighs the divergence of q; this model has no latents: leave it out")
     if options.inducing or options.learn_inducing or options.batch:
