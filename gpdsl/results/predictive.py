@@ -320,10 +320,9 @@ class ByFormula:
                 return curves.cdf(np.repeat(y, nodes)).reshape(-1, nodes) @ weights  # noqa: B023
 
             ends = curves.quantile(np.full(curves.log_mass.shape, p)).reshape(-1, nodes)
-            discrete = curves.discrete
             low, high = ends.min(axis=1), ends.max(axis=1)
-            widen = 0.0 if discrete else 1e-9 * (1 + np.abs(high - low))
-            found.append(invert(mixture, p, low - widen, high + widen, discrete=discrete))
+            widen = 0.0 if curves.discrete else 1e-9 * (1 + np.abs(high - low))
+            found.append(invert(mixture, p, low - widen, high + widen, discrete=curves.discrete))
         return np.concatenate(found).reshape(self.beliefs.count, *self.sizes)
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
@@ -333,13 +332,15 @@ class ByFormula:
         leaves = {symbol: np.asarray(values(symbol)) for symbol in self._symbols()}
         shape = np.broadcast_shapes(*(each.shape for each in leaves.values()), (1, self.beliefs.count, *self.sizes))
         flat = {symbol: np.broadcast_to(each, shape).reshape(-1) for symbol, each in leaves.items()}
-        uniform, drawn = generator.random(int(np.prod(shape))), []
-        for start in range(0, len(uniform), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            chosen = uniform[part]
-            curves = self._curve({symbol: each[part] for symbol, each in flat.items()}, len(chosen))
-            drawn.append(curves.quantile(chosen))
-        return np.concatenate(drawn).reshape(shape)
+        uniform = generator.random(int(np.prod(shape)))
+        same = shape[0] > 1 and all(np.all(each == each[:1]) for each in leaves.values())  # each row has one for all
+        width, starts = (1, range(len(uniform) // shape[0])) if same else (AT_ONCE, range(0, len(uniform), AT_ONCE))
+        drawn = []
+        for at in starts:
+            own = uniform.reshape(shape[0], -1)[:, at] if same else uniform[at : at + width]
+            some = {symbol: each[at : at + width] for symbol, each in flat.items()}
+            drawn.append(self._curve(some, 1 if same else len(own)).quantile(own))
+        return (np.stack(drawn, axis=1) if same else np.concatenate(drawn)).reshape(shape)
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         means, variances = [], []
@@ -360,8 +361,7 @@ class ByFormula:
 
         What is averaged over the latents `bends` where a jump of the density passes by.
         """
-        symbols = self._symbols()
-        named = {str(place): symbol for place, symbol in enumerate(symbols)}
+        named = {str(place): symbol for place, symbol in enumerate(self._symbols())}
         steep = bends or Quantity(self.beliefs, self.formula.log_density, self.keys).is_steep(ex.GENTLE)
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, named, self.keys)
         joint = joint_weights(weights, self.beliefs).reshape(-1)

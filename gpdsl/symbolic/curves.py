@@ -25,7 +25,10 @@ RESOLVED = (20.0, 27.0)
 """Log odds of proportions near 1: at the second, 1 - y still has four digits."""
 DROP = 0.5
 """By how much the log density falls from the mode to the width."""
-MOST = 2**14
+MOST, NUMBERS, LARGEST = 2**14, 2**24, 2.0**52
+"""Counts that are told one by one, of all distributions together as well, and the largest that is told at all."""
+ALONE, GROWTH, WITHIN = 512, 1.02, 2048
+"""Of counts in cells: up to where each has its own, by how much those grow beyond, and how many are about the mode."""
 ROUNDING = 1e-12
 NEGLIGIBLE = 45.0
 FAR = (300.0, 330.0)
@@ -103,6 +106,31 @@ class Curve:
         """The smallest value whose distribution function reaches p [n]."""
         high = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)
         return np.take_along_axis(self.values, high[None], axis=0)[0]
+
+
+@dataclass(frozen=True)
+class Cells(Curve):
+    """Too many whole numbers to be told one by one: `values` stand for all from `first` [points, n] to the next."""
+
+    first: Array
+
+    def cdf(self, y: Array) -> Array:
+        """P(Y <= y) for y [n]: of the cells below, and of the numbers of one, which are equally probable."""
+        cell = np.maximum(np.sum(self.first <= y, axis=0) - 1, 0)[None]
+        first, size, mass, below = self._of(cell)
+        share = np.clip((np.floor(y) + 1.0 - first) / np.maximum(size, 1.0), 0.0, 1.0)
+        return below - (1.0 - share) * mass
+
+    def quantile(self, p: Array) -> Array:
+        """The smallest value whose distribution function reaches p [n]."""
+        cell = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)[None]
+        first, size, mass, below = self._of(cell)
+        short = np.clip((below - p) / np.where(mass > 0, mass, 1.0), 0.0, 1.0)
+        return first + np.maximum(np.ceil((1.0 - short) * size - ROUNDING * size), 1.0) - 1.0
+
+    def _of(self, cell: Array) -> list[Array]:
+        sizes = np.diff(self.first, axis=0, append=self.first[-1:] + 1.0)
+        return [np.take_along_axis(each, cell, axis=0)[0] for each in (self.first, sizes, self.mass, self.below)]
 
 
 @dataclass(frozen=True)
@@ -283,10 +311,42 @@ def _discrete(log_density: LogDensity, size: int, kind: str) -> Curve:
         values = np.arange(float(count))[:, None] * np.ones(size)
         heights = _finite(log_density(values))
         peak = heights.max(axis=0)
-        if kind == "binary" or count >= MOST or (heights[-1] < peak - NEGLIGIBLE).all():
+        if kind == "binary" or (heights[-1] < peak - NEGLIGIBLE).all():
             break
-        count *= 2
+        if count >= MOST or count * size >= NUMBERS:
+            return _in_cells(log_density, size)
+        count *= 4  # each size is compiled
     mass = np.exp(heights - peak)
     total = mass.sum(axis=0)
     mass = mass / total
     return Curve(values, mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total))
+
+
+def _in_cells(log_density: LogDensity, size: int) -> Curve:
+    """Counts in cells of about as probable ones: small ones alone, others in cells that grow, and about the highest in
+    as many as there is room for, up to where it has fallen to nothing."""
+    growing = np.floor(ALONE * GROWTH ** np.arange(np.log(LARGEST / ALONE) / np.log(GROWTH)))
+    grid = first = np.concatenate([np.arange(float(ALONE)), growing])[:, None] * np.ones(size)
+    for _ in range(ZOOMS):
+        best = np.argmax(_finite(log_density(grid)), axis=0)[None]
+        low, top, high = (
+            np.take_along_axis(grid, np.clip(best + side, 0, len(grid) - 1), axis=0)[0] for side in (-1, 0, 1)
+        )
+        grid = np.floor(np.linspace(low, high, ZOOMED))
+    reach, ends = 2.0 ** np.arange(52.0)[:, None], []
+    least = _finite(log_density(top[None])) - NEGLIGIBLE
+    for side in (-1, 1):
+        at = np.clip(top + side * reach, 0.0, LARGEST)
+        fallen = (_finite(log_density(at)) < least) | (at == 0.0)
+        ends.append(np.take_along_axis(at, np.where(fallen.any(axis=0), fallen.argmax(axis=0), -1)[None], axis=0)[0])
+    first = np.sort(np.concatenate([first, np.floor(np.linspace(ends[0], ends[1], WITHIN))]), axis=0)
+    sizes = np.diff(first, axis=0, append=first[-1:] + 1.0)
+    values = first + 0.5 * np.maximum(sizes - 1.0, 0.0)
+    middle = [_finite(log_density(each)) for each in (np.floor(values), np.ceil(values))]
+    with np.errstate(divide="ignore"):
+        heights = np.logaddexp(*middle) + np.log(0.5 * sizes)
+    peak = heights.max(axis=0)
+    mass = np.exp(heights - peak)
+    total = mass.sum(axis=0)
+    mass = mass / total
+    return Cells(values, mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total), first)

@@ -52,7 +52,10 @@ def case_axes(scope: Scope, statements: Sequence[syntax.LetStatement]) -> tuple[
             names[position] = index.text
     for position, name in enumerate(names):
         if name is None:
-            scope.problems.fail(wrong.IndexUnnamed(first[position].span, statements[0].name.text))
+            last = subscript_parts(scope, (statements[-1].subscripts or ())[position])[1]
+            sized = [each for each, entry in scope.indices.items() if entry.axis.size == last]
+            along = next(iter([*sized, *scope.indices]), "p")
+            scope.problems.fail(wrong.IndexUnnamed(first[position].span, statements[0].name.text, along, last))
     return tuple(scope.indices[name].axis for name in names if name is not None)
 
 

@@ -233,6 +233,10 @@ class SeveralAxes(Named, code="E270"):
 class IndexUnnamed(Named, code="E230"):
     """`let a[1] = ...` alone."""
 
+    index: str
+    last: int
     message: ClassVar = "nothing says which index `{name}` runs along"
     label: ClassVar = "a number does not name the index"
-    help: ClassVar = "add a case with the index, such as `let {name}[p > 1] = ...`"
+    help: ClassVar = (
+        "name it in one of the cases: `let {name}[{index} == {last}] = ...`, or `let {name}[{index} > 1] = ...`"
+    )
