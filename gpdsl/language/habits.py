@@ -138,11 +138,23 @@ DISTRIBUTIONS = by_words(
         "loguniform log_uniform reciprocal jeffreys": (
             "write `LogNormal(0, 3)`, nearly flat in the logarithm; a flat density over all scales has no prior mass"
         ),
-        "skewnormal skew_normal asymmetriclaplace generalizednormal exgaussian inversegaussian wald "
-        "generalizedgamma inverse_gaussian betaprime multinomial hurdlepoisson "
-        "generalizedpoisson tweedie discreteuniform hurdlenegativebinomial conwaymaxwellpoisson compoisson "
+        "asymmetriclaplace asymmetric_laplace ald quantile": (
+            "of a quantile, here 0.9, give its log density: `density check(y | m, s) = log(0.9 * 0.1 / s) - "
+            "(y - m) / s * (0.9 - (if y < m then 1 else 0))`, and `y ~ check(f, s)`"
+        ),
+        "skewnormal skew_normal": (
+            "give its log density: `density skew(y | m, s, a) = -log(s) - (y - m)^2 / (2 * s^2) - log(pi / 2) / 2 + "
+            "log(Phi(a * (y - m) / s))`, and `y ~ skew(f, s, a)`"
+        ),
+        "hurdle hurdlepoisson hurdlenegativebinomial": (
+            "two outputs, the second missing where the first is 0: `output any : binary` with `any ~ Bernoulli(logit = "
+            "f)`, and `output more : count`, the count less one, with `more ~ NegativeBinomial(exp(g), phi)`"
+        ),
+        "generalizednormal exgaussian inversegaussian wald "
+        "generalizedgamma inverse_gaussian betaprime multinomial "
+        "generalizedpoisson tweedie discreteuniform conwaymaxwellpoisson compoisson "
         "vonmises gumbel pareto gompertz kumaraswamy gev generalizedextremevalue gpd generalizedpareto genpareto "
-        "hurdle triangular huber rice bradleyterry plackettluce": (
+        "triangular huber rice bradleyterry plackettluce": (
             "not in the table, and none of it is the same: give its log density, `density name(y | m, s) = ...`"
         ),
     }
@@ -268,6 +280,16 @@ STARTS = by_words(
 )
 """First words of lines."""
 
+OTHER_ENGINES = by_words(
+    {
+        "nuts hmc stan blackjax sampling": "write `infer mcmc: chains = 4`",
+        "exact gp gpr": "leave the line out: inference is exact where it can be had, and `model.explain(data)` says so",
+        "map mle ml laplace optimize": "leave the line out: parameters are at their most probable values anyhow",
+        "inla bayes fullbayes": "write `infer vi: hyperparameters = integrated`",
+        "advi svi variational svgp": "write `infer vi: inducing = 100, optimizer = adam`, or leave the line out",
+    }
+)
+"""Engines of other tools."""
 _LOCATED = {"StudentT": "StudentT(4, f, sigma)", "Laplace": "Laplace(f, sigma)", "Logistic": "Logistic(f, sigma)"}
 PROCESSES = {
     "+": "kernels are combined, `GP(0, s2 * RBF(ell) + Matern32(w))`, or latents, each declared on its own, "

@@ -132,6 +132,9 @@ SNIPPETS = {
     "sum_of_processes": TEXT.replace("{kernel}(ell))", "RBF(ell)) + GP(0, RBF(1))"),
     "noise_added": TEXT.replace("{law}", "f + Normal(0, sigma)"),
     "noise_with_arguments_added": TEXT.replace("{law}", "f + s2 * x + StudentT(4, 0, sigma)"),
+    "engine_that_is_chosen": TEXT + "infer exact\n",
+    "formula_of_columns": TEXT.replace("input x", "input z : real\ninput x").replace("{law}", "x + z"),
+    "formula_without_a_distribution": TEXT.replace("{law}", "f + s2 * x"),
     "noise_multiplied": TEXT.replace("{law}", "f * LogNormal(0, sigma)"),
     "process_with_noise": TEXT.replace("{law}", "GP(0, RBF(ell)) + Normal(0, sigma)"),
     "product_of_processes": TEXT.replace("{kernel}(ell))", "RBF(ell)) * GP(0, RBF(1))"),
@@ -268,6 +271,15 @@ def test_kernels_by_formula_that_habits_give_can_be_compiled() -> None:
             f"input x : positive\noutput y : real\nparam s2 : positive\n{formula}\n"
             f"latent f(x) ~ GP(0, {use})\ny ~ Normal(f, 1)"
         )
+
+
+def test_densities_that_habits_give_can_be_compiled() -> None:
+    head = "input x : real\noutput y : real\nparam s : positive = 0.5\nparam a : real = 2\n"
+    given = {said for said in habits.DISTRIBUTIONS.values() if "`density " in said and "none of it" not in said}
+    assert len(given) == 2
+    for said in given:
+        density, observed = re.findall("`([^`]*)`", said)
+        gpdsl.compile(f"{head}latent f(x) ~ GP(0, RBF(1))\n{density}\n{observed}\n")
 
 
 LINES = (

@@ -10,7 +10,7 @@ from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.habits import STANDARDISE as STANDARDISE_FORMS
+from gpdsl.language.habits import OTHER_ENGINES, STANDARDISE as STANDARDISE_FORMS
 from gpdsl.language.inducing import OTHERS, Inducing, per_latent
 from gpdsl.language.model import Infer
 from gpdsl.language.options import ENGINES, STANDARDISE, WRITTEN, Option
@@ -23,7 +23,7 @@ def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
     if engine.text not in ENGINES:
         suggestion = scope.problems.suggest(engine.text, ENGINES)
         known = ", ".join(f"`{each}`" for each in ENGINES)
-        scope.problems.add(UnknownEngine(engine.span, engine.text, known, suggestion))
+        scope.problems.add(UnknownEngine(engine.span, engine.text, known, suggestion, OTHER_ENGINES.of(engine.text)))
     options: dict[str, Any] = {"engine": engine.text}
     lines: dict[tuple[str, str], int] = {("engine", ""): engine.span.line}
     for written in statement.options:

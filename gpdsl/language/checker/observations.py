@@ -21,7 +21,7 @@ from gpdsl.language.errors.calls import NotADistribution, UnknownDistribution, W
 from gpdsl.language.errors.definitions import LeftSide, NotObservedElements, OutputCycle
 from gpdsl.language.errors.limits import TooManyObservations
 from gpdsl.language.errors.names import NotReadable, ObservedTwice
-from gpdsl.language.habits import DISTRIBUTIONS as HABITS, noise_habit
+from gpdsl.language.habits import DISTRIBUTIONS as HABITS, noise_habit, scale_habit
 from gpdsl.language.vocabulary import DISTRIBUTIONS, MAX_CASES, PROCESS, Span
 
 # Which elements of an output each line observes, and in which order outputs that read each other can be drawn.
@@ -127,13 +127,13 @@ def _check_cycles(scope: Scope, edges: dict[str, dict[str, Span]]) -> None:
 
 def _added(scope: Scope, formula: syntax.Formula) -> str:
     """What to write instead of a distribution that something is added to; empty where there is none."""
-    terms, sums = list[syntax.Formula](), True
+    terms, sums, whole = list[syntax.Formula](), True, scope.quote(formula.span).strip("`")
     while isinstance(formula, syntax.Binary):
         terms, sums, formula = [formula.right, *terms], sums and formula.operator == "+", formula.left
     calls = [each for each in (formula, *terms) if isinstance(each, syntax.Call)]
     laws = [each for each in calls if each.function.text in DISTRIBUTIONS]
     if not laws:
-        return ""
+        return _without_law(scope, [formula, *terms] if sums else [], whole)
     name, given = laws[0].function.text, laws[0].arguments
     at = next((i for i, each in enumerate(DISTRIBUTIONS[name].parameters) if each.name == "mean"), len(given))
     others = [each for each in (formula, *terms) if each is not laws[0]]
@@ -145,6 +145,19 @@ def _added(scope: Scope, formula: syntax.Formula) -> str:
     mean = shown[at : at + 1] if shown[at] != "0" else []
     inside = [*shown[:at], " + ".join([*shown[len(given) :], *mean]), *shown[at + 1 : len(given)]]
     return noise_habit(name, f"{name}({', '.join(inside)})")
+
+
+def _without_law(scope: Scope, terms: list[syntax.Formula], whole: str) -> str:
+    """What to write instead of a formula of R, `y ~ x + z`, or of another value alone."""
+    names = [each.identifier.text for each in terms if isinstance(each, syntax.Name)]
+    if terms and len(names) == len(terms) and all(scope.sorts.get(each) == "input" for each in names):
+        line = " + ".join(f"b_{each} * {each}" for each in names)
+        return f"a regression is written out: `y ~ Normal(a + {line}, sigma)`, with `param a : real` and the like"
+    last = names[-1] if len(terms) > 1 and isinstance(terms[-1], syntax.Name) else ""
+    noise = last if scope.sorts.get(last) == "param" and scale_habit(last) else ""
+    whole = " + ".join(scope.quote(each.span).strip("`") for each in terms[:-1]) if noise else whole
+    law = f"Normal({whole}, {noise or 'sigma'})"
+    return "" if whole == "this" else f"a value is an argument of the distribution of the output: `{law}`"
 
 
 READABLE = frozenset({"const", "param", "input", "row", "latent", "let", "external"})

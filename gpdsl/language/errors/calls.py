@@ -269,6 +269,7 @@ class UnknownEngine(Named, code="E323"):
 
     known: str
     suggestion: str = ""
+    habit: str = ""
     message: ClassVar = "unknown inference engine `{name}`"
     label: ClassVar = "expected {known}"
     help: ClassVar = (
