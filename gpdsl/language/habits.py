@@ -280,16 +280,6 @@ STARTS = by_words(
 )
 """First words of lines."""
 
-OTHER_ENGINES = by_words(
-    {
-        "nuts hmc stan blackjax sampling": "write `infer mcmc: chains = 4`",
-        "exact gp gpr": "leave the line out: inference is exact where it can be had, and `model.explain(data)` says so",
-        "map mle ml laplace optimize": "leave the line out: parameters are at their most probable values anyhow",
-        "inla bayes fullbayes": "write `infer vi: hyperparameters = integrated`",
-        "advi svi variational svgp": "write `infer vi: inducing = 100, optimizer = adam`, or leave the line out",
-    }
-)
-"""Engines of other tools."""
 _LOCATED = {"StudentT": "StudentT(4, f, sigma)", "Laplace": "Laplace(f, sigma)", "Logistic": "Logistic(f, sigma)"}
 PROCESSES = {
     "+": "kernels are combined, `GP(0, s2 * RBF(ell) + Matern32(w))`, or latents, each declared on its own, "

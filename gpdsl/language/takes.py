@@ -243,6 +243,7 @@ _OPTIONS = {
     "fixed": "fix freeze frozen",
     "posterior": "guide q family variational_distribution",
 }
+
 OPTIONS: Mapping[str, str] = {word: option for option, words in _OPTIONS.items() for word in words.split()}
 """Words of other tools for options of a fit, by those that they have here."""
 

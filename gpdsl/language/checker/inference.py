@@ -10,11 +10,11 @@ from gpdsl.language.checker.quantities import initial_value
 from gpdsl.language.checker.scope import SORTS, Scope
 from gpdsl.language.errors.calls import BadOption, NotOfThisEngine, RepeatedOption, UnknownEngine, UnknownOption
 from gpdsl.language.errors.names import NotReadable
-from gpdsl.language.habits import OTHER_ENGINES, STANDARDISE as STANDARDISE_FORMS
+from gpdsl.language.habits import STANDARDISE as STANDARDISE_FORMS
 from gpdsl.language.inducing import OTHERS, Inducing, per_latent
 from gpdsl.language.model import Infer
 from gpdsl.language.options import ENGINES, STANDARDISE, WRITTEN, Option
-from gpdsl.language.takes import OPTIONS as HABITS, Names, Quantities, Truth, Values
+from gpdsl.language.takes import ENGINES_ELSEWHERE, OPTIONS as HABITS, Names, Quantities, Truth, Values
 
 
 def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
@@ -23,7 +23,9 @@ def check_infer(scope: Scope, statement: syntax.InferStatement) -> Infer:
     if engine.text not in ENGINES:
         suggestion = scope.problems.suggest(engine.text, ENGINES)
         known = ", ".join(f"`{each}`" for each in ENGINES)
-        scope.problems.add(UnknownEngine(engine.span, engine.text, known, suggestion, OTHER_ENGINES.of(engine.text)))
+        scope.problems.add(
+            UnknownEngine(engine.span, engine.text, known, suggestion, ENGINES_ELSEWHERE.of(engine.text))
+        )
     options: dict[str, Any] = {"engine": engine.text}
     lines: dict[tuple[str, str], int] = {("engine", ""): engine.span.line}
     for written in statement.options:
