@@ -23,6 +23,7 @@ from gpdsl.results.criticism.structure import _reaches, reach, rows_and_levels, 
 from tests.inference.problems import unlearnt
 
 RNG = np.random.default_rng(8)
+UNCENSORED: Any = SimpleNamespace(program=SimpleNamespace(declarations=SimpleNamespace(observations=())))
 X = np.linspace(0, 6, 40)
 CURVE = {"x": X, "y": np.sin(2 * X) + 0.2 * RNG.standard_normal(40)}
 TEXT = "input x : real\noutput y : real\nlatent f(x) ~ GP(0, {kernel})\ny ~ Normal(f, 0.2)\n"
@@ -315,11 +316,15 @@ def test_each_element_of_several_outputs_has_rows_of_its_own() -> None:
     data = Data(80, {"x": rng.uniform(0, 9, 80)}, {}, {"y": known, "z": np.ones(80, bool)}, {}, {}, {})
     data = replace(data, outputs={name: rng.standard_normal(each.shape) for name, each in data.observed.items()})
     places = rng.standard_normal((80, 2))
-    assert of_elements("calibration of y", places[known], known, data, normal=True) is None
-    found = of_elements("calibration of y", (places + np.outer(np.arange(80) > 40, [0, 2]))[known], known, data)
+    assert of_elements(UNCENSORED, "calibration of y", places[known], known, data, normal=True) is None
+    found = of_elements(
+        UNCENSORED, "calibration of y", (places + np.outer(np.arange(80) > 40, [0, 2]))[known], known, data
+    )
     assert found is not None and found.doubtful and found.said.startswith("of element 2, rows that follow each other")
-    assert of_elements("", places[known], known, data, follow=False) is None
-    wide = of_elements("", (places * [4, 1] ** (np.arange(80) > 40)[:, None])[known], known, data, False, True)
+    assert of_elements(UNCENSORED, "", places[known], known, data, follow=False) is None
+    wide = of_elements(
+        UNCENSORED, "", (places * [4, 1] ** (np.arange(80) > 40)[:, None])[known], known, data, False, True
+    )
     assert wide is not None and wide.said.startswith("of element 1, ")
 
 
@@ -336,7 +341,7 @@ def test_rows_in_the_order_of_their_values_follow_each_other_for_no_reason_of_th
 
     def line(x: np.ndarray, y: np.ndarray) -> Line:
         data = Data(60, {"x": x}, {"y": np.where(known, y, 0.0)}, {"y": known}, {}, {}, {})
-        found = line_of(data, 58)
+        found = line_of(UNCENSORED, data, 58)
         assert found is not None
         return found
 
