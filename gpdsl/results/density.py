@@ -250,14 +250,17 @@ def _gaussian(beliefs: Beliefs, involved: list[int]) -> Float[Array, "1 rows"]:
 
     With the standard normals z behind the latents, l(z) of slope b and curvature -A at 0, and C = I + A:
     log E = l(m) - m'm/2 - log|C| / 2 at the mode m = C^-1 b of both. At 0 that would be the difference of two numbers
-    as large as the square of what is not noise in units of the noise.
+    as large as the square of what is not noise in units of the noise. Of directions that the outputs do not read there
+    is but rounding in A and b.
     """
     function, origin = _row_function(beliefs, involved), _origin(beliefs, involved)
     _, b, hessian = gradients(function, origin)
-    c = jnp.eye(len(involved)) - hessian
-    mode = jnp.linalg.solve(c, b[..., None])[..., 0]
-    _, log_det = jnp.linalg.slogdet(c)
-    return (function(mode) - 0.5 * jnp.sum(mode**2, axis=1) - 0.5 * log_det)[None]
+    curvature, turn = jnp.linalg.eigh(-hessian)
+    rounding = 4 * len(involved) * jnp.finfo(b.dtype).eps * jnp.max(jnp.abs(curvature), axis=1, keepdims=True)
+    read = jnp.abs(curvature) > rounding
+    c = 1.0 + jnp.where(read, curvature, 0.0)
+    mode = jnp.einsum("nij,nj->ni", turn, jnp.where(read, jnp.einsum("nij,ni->nj", turn, b), 0.0) / c)
+    return (function(mode) - 0.5 * jnp.sum(mode**2, axis=1) - 0.5 * jnp.sum(jnp.log(c), axis=1))[None]
 
 
 def _adaptive(beliefs: Beliefs, involved: list[int]) -> Float[Array, "2 1 rows"]:

@@ -119,18 +119,17 @@ class Values:
     def without(
         self, within: Float[np.ndarray, "rows basis basis"]
     ) -> tuple[Float[np.ndarray, "rows basis basis"], Float[np.ndarray, "rows basis"]]:
-        """S + S H' Q^-1 H S with Q = B^-1 among the row's own values, and by what the mean without these is less.
+        """A covariance without the row's own values, and by what the mean is less, right in what the row observes.
 
-        What rounding has left of S H' is of no account: H S H' + I is Q^-1 then, and z - H m is Q^-1 alpha.
+        With Q = B^-1 among these values, H S_-n H' = Q^-1 - I and z - H m_-n = Q^-1 alpha (5.12 for many values at
+        once). What else is read of the latents, of which nothing is asked, has its covariance with all of them.
         """
-        loadings, back, one = self.loadings, np.linalg.pinv(self.loadings), np.eye(self.alpha.shape[1])
-        wide, read = np.linalg.inv(self.inverse), within @ np.swapaxes(loadings, 1, 2)
-        told = np.einsum("nij,nj->ni", wide, self.alpha)
-        moved = np.einsum("nij,nj->ni", read, told)
-        moved += np.einsum("nij,nj->ni", back, told - self.left - np.einsum("nij,nj->ni", loadings, moved))
-        left = within + read @ wide @ np.swapaxes(read, 1, 2)
-        lacking = wide - one - loadings @ left @ np.swapaxes(loadings, 1, 2)
-        return left + back @ lacking @ np.swapaxes(back, 1, 2), moved
+        loadings, back = self.loadings, np.linalg.pinv(self.loadings)
+        rest, wide = np.eye(loadings.shape[2]) - back @ loadings, np.linalg.inv(self.inverse)
+        values, vectors = np.linalg.eigh(wide)
+        root = back @ vectors * np.sqrt(np.maximum(values - 1.0, 0.0))[:, None, :]
+        moved = back @ (wide @ self.alpha[..., None] - self.left[..., None])
+        return root @ np.swapaxes(root, 1, 2) + rest @ within @ np.swapaxes(rest, 1, 2), moved[..., 0]
 
     def resolved(self, beliefs: Beliefs) -> Bool[np.ndarray, " rows"]:
         """Whether rounding leaves H S H' = I - Q, and z - H m = alpha."""
