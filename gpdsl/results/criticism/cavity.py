@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
+from scipy.linalg import block_diag
 
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood, log_density
 from gpdsl.inference.fields.plan import FieldMarginals
@@ -110,7 +111,7 @@ class Values:
     def of(cls, beliefs: Beliefs, at_rows: Posterior) -> Values | None:
         """None of another posterior."""
         found = at_rows.values(beliefs.program, beliefs.rows, as_numpy(beliefs.marginals).mean[0])
-        return None if found is None else cls(*found)
+        return None if found is None else cls(found[0] @ _possible(beliefs.program), *found[1:])
 
     def part(self, rows: slice) -> Values:
         """Those of some rows."""
@@ -137,6 +138,16 @@ class Values:
         known = self.loadings @ within @ np.swapaxes(self.loadings, 1, 2) + self.inverse
         off = np.abs(known - np.eye(self.alpha.shape[1])).max(axis=(1, 2), initial=0.0)
         return np.maximum(off, np.abs(self.left - self.alpha).max(axis=1, initial=0.0)) < RESOLVED
+
+
+def _possible(program: Program) -> Float[np.ndarray, "basis basis"]:
+    """Projection on what can be read together: of f, f(b) and f - f(b) two tell the third."""
+    found = []
+    for group in program.groups:
+        parts = [dict(each) for each in group.readings.basis]
+        table = np.array([[own.get(one, 0.0) for one in {k: 0 for each in parts for k in each}] for own in parts])
+        found.append(np.kron(table @ np.linalg.pinv(table), np.eye(group.size)))
+    return np.asarray(block_diag(*found))
 
 
 def among_others(beliefs: Beliefs, at_rows: Posterior) -> Marginals | None:

@@ -256,6 +256,20 @@ def test_next_to_no_noise_hides_nothing_of_two_latents() -> None:
     assert fit.loo(data).pointwise[2] == pytest.approx(expected, abs=1e-6)
 
 
+def test_differences_of_a_latent_leave_with_what_they_are_of() -> None:
+    """The density reads f - f(b) as one value, and the exact system as two."""
+    model = gpdsl.compile(
+        "input x : real\ninput b : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f(x) - f(b), 0.1)\n"
+    )
+    data = {"x": X, "b": np.roll(X, 3), "y": Y}
+    found = model.fit(data).loo(data)
+    every = np.concatenate([X, data["b"]])
+    reads = np.concatenate([np.eye(20), -np.eye(20)], axis=1)
+    inverse = np.linalg.inv(reads @ np.exp(-0.5 * (every[:, None] - every) ** 2) @ reads.T + 0.01 * np.eye(20))
+    expected = stats.norm.logpdf(inverse @ Y / np.diag(inverse), 0.0, np.diag(inverse) ** -0.5)
+    np.testing.assert_allclose(found.pointwise, expected, atol=1e-7)
+
+
 def test_units_do_not_matter_to_differences() -> None:
     wide = {"x": X, "y": 10 * Y}
     plain = NORMAL.fit(DATA, standardise={"y": (0.0, 1.0)}).loo(DATA)
