@@ -27,8 +27,9 @@ DROP = 0.5
 """By how much the log density falls from the mode to the width."""
 MOST, NUMBERS, LARGEST = 2**14, 2**24, 2.0**52
 """Counts that are told one by one, of all distributions together as well, and the largest that is told at all."""
-ALONE, GROWTH, WITHIN = 512, 1.02, 2048
-"""Of counts in cells: up to where each has its own, by how much those grow beyond, and how many are about the mode."""
+LOOK, ALONE, GROWTH, TOPS, WITHIN = 1.05, 512, 1.02, 3, 1024
+"""How densely another top is looked for. Of counts in cells: up to where each has its own, by how much those grow
+beyond, and how many are about each of how many tops, as of inflated zeros and mixtures."""
 ROUNDING = 1e-12
 NEGLIGIBLE = 45.0
 FAR = (300.0, 330.0)
@@ -311,7 +312,7 @@ def _discrete(log_density: LogDensity, size: int, kind: str) -> Curve:
         values = np.arange(float(count))[:, None] * np.ones(size)
         heights = _finite(log_density(values))
         peak = heights.max(axis=0)
-        if kind == "binary" or (heights[-1] < peak - NEGLIGIBLE).all():
+        if kind == "binary" or ((heights[-1] < peak - NEGLIGIBLE).all() and not _rises(log_density, values[-1:])):
             break
         if count >= MOST or count * size >= NUMBERS:
             return _in_cells(log_density, size)
@@ -322,24 +323,23 @@ def _discrete(log_density: LogDensity, size: int, kind: str) -> Curve:
     return Curve(values, mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total))
 
 
+def _rises(log_density: LogDensity, last: Array) -> bool:
+    """Whether a density has another top beyond the last [1, n] of its values, as one of inflated zeros has."""
+    beyond = np.floor(last * LOOK ** np.arange(np.log(LARGEST / last.max()) / np.log(LOOK))[:, None])
+    heights = _finite(log_density(beyond))
+    return bool(((heights[1:] > heights[:-1]) & (heights[1:] > IMPOSSIBLE)).any())
+
+
 def _in_cells(log_density: LogDensity, size: int) -> Curve:
-    """Counts in cells of about as probable ones: small ones alone, others in cells that grow, and about the highest in
-    as many as there is room for, up to where it has fallen to nothing."""
+    """Counts in cells of about as probable ones: small ones alone, others in cells that grow, and about each of the
+    highest tops in as many as there is room for, up to where it has fallen to nothing."""
     growing = np.floor(ALONE * GROWTH ** np.arange(np.log(LARGEST / ALONE) / np.log(GROWTH)))
-    grid = first = np.concatenate([np.arange(float(ALONE)), growing])[:, None] * np.ones(size)
-    for _ in range(ZOOMS):
-        best = np.argmax(_finite(log_density(grid)), axis=0)[None]
-        low, top, high = (
-            np.take_along_axis(grid, np.clip(best + side, 0, len(grid) - 1), axis=0)[0] for side in (-1, 0, 1)
-        )
-        grid = np.floor(np.linspace(low, high, ZOOMED))
-    reach, ends = 2.0 ** np.arange(52.0)[:, None], []
-    least = _finite(log_density(top[None])) - NEGLIGIBLE
-    for side in (-1, 1):
-        at = np.clip(top + side * reach, 0.0, LARGEST)
-        fallen = (_finite(log_density(at)) < least) | (at == 0.0)
-        ends.append(np.take_along_axis(at, np.where(fallen.any(axis=0), fallen.argmax(axis=0), -1)[None], axis=0)[0])
-    first = np.sort(np.concatenate([first, np.floor(np.linspace(ends[0], ends[1], WITHIN))]), axis=0)
+    wide = np.concatenate([np.arange(float(ALONE)), growing])[:, None] * np.ones(size)
+    sides = np.pad(heights := _finite(log_density(wide)), ((1, 1), (0, 0)), constant_values=-np.inf)
+    tops = np.where((heights >= sides[:-2]) & (heights > sides[2:]), heights, -np.inf)
+    order = np.argsort(tops, axis=0)[-TOPS:]
+    order = np.where(np.take_along_axis(tops, order, axis=0) > IMPOSSIBLE, order, order[-1])
+    first = np.sort(np.concatenate([wide, *(_about(log_density, wide, each[None]) for each in order)]), axis=0)
     sizes = np.diff(first, axis=0, append=first[-1:] + 1.0)
     values = first + 0.5 * np.maximum(sizes - 1.0, 0.0)
     middle = [_finite(log_density(each)) for each in (np.floor(values), np.ceil(values))]
@@ -350,3 +350,20 @@ def _in_cells(log_density: LogDensity, size: int) -> Curve:
     total = mass.sum(axis=0)
     mass = mass / total
     return Cells(values, mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total), first)
+
+
+def _about(log_density: LogDensity, grid: Array, best: Array) -> Array:
+    """Where cells begin about the top next to the `best` [1, n] of a grid."""
+    for _ in range(ZOOMS):
+        low, top, high = (
+            np.take_along_axis(grid, np.clip(best + side, 0, len(grid) - 1), axis=0)[0] for side in (-1, 0, 1)
+        )
+        grid = np.floor(np.linspace(low, high, ZOOMED))
+        best = np.argmax(_finite(log_density(grid)), axis=0)[None]
+    reach, ends = 2.0 ** np.arange(52.0)[:, None], []
+    least = _finite(log_density(top[None])) - NEGLIGIBLE
+    for side in (-1, 1):
+        at = np.clip(top + side * reach, 0.0, LARGEST)
+        fallen = (_finite(log_density(at)) < least) | (at == 0.0)
+        ends.append(np.take_along_axis(at, np.where(fallen.any(axis=0), fallen.argmax(axis=0), -1)[None], axis=0)[0])
+    return np.asarray(np.floor(np.linspace(ends[0], ends[1], WITHIN)))

@@ -111,6 +111,19 @@ def test_counts_that_are_too_many_to_be_told_one_by_one_are_told_in_cells(law: r
         np.testing.assert_allclose(found.cdf(at), law.cdf(at), atol=1e-4)
 
 
+@pytest.mark.parametrize("mean", [200.0, 6e3, 3e4, 1e6])
+def test_counts_are_looked_for_beyond_a_first_top(mean: float) -> None:
+    """Inflated zeros have nothing at 63, where it ended, and in cells another top than the highest."""
+    found = curve(
+        lambda y: np.logaddexp(np.where(y < 1, np.log(0.7), -np.inf), stats.poisson(mean).logpmf(y)), 1, "count"
+    )
+    mean_found, variance = found.moments()
+    np.testing.assert_allclose(found.log_mass, np.log(1.7), atol=1e-5)
+    np.testing.assert_allclose(mean_found, mean / 1.7, rtol=1e-5)
+    np.testing.assert_allclose(variance, (mean + mean**2) / 1.7 - (mean / 1.7) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(found.quantile(np.array([0.8])), stats.poisson(mean).ppf(1 - 0.2 * 1.7), atol=1.0)
+
+
 def test_what_a_constant_excludes_is_no_heavy_tail() -> None:
     found = curve(lambda y: np.where(y < 1, -1e30, 1 - y), 1, "real", np.array([[1.0]]))
     np.testing.assert_allclose(np.concatenate(found.moments()), [2.0, 1.0], rtol=1e-9)
