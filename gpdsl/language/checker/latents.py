@@ -279,8 +279,10 @@ def _process(
 ) -> tuple[m.Expression, m.Kernel]:
     if not isinstance(formula, syntax.Call) or formula.function.text != PROCESS:
         sides = (formula.left, formula.right) if isinstance(formula, syntax.Binary) else ()
-        several = any(isinstance(each, syntax.Call) and each.function.text == PROCESS for each in sides)
-        habit = PROCESSES.get(formula.operator, "") if isinstance(formula, syntax.Binary) and several else ""
+        processes = [isinstance(each, syntax.Call) and each.function.text == PROCESS for each in sides]
+        habit = ""
+        if isinstance(formula, syntax.Binary) and (all(processes) if formula.operator == "*" else any(processes)):
+            habit = PROCESSES.get(formula.operator, "")
         scope.problems.fail(NotAProcess(formula.span, habit))
     matched = match_arguments(scope, formula, ("mean", "kernel"), _SIGNATURE, required=("kernel",))
     bound = {axis.name: IndexRange.of(axis) for axis in domain.axes if axis.name is not None}

@@ -133,7 +133,8 @@ def _added(scope: Scope, formula: syntax.Formula) -> str:
     calls = [each for each in (formula, *terms) if isinstance(each, syntax.Call)]
     laws = [each for each in calls if each.function.text in DISTRIBUTIONS]
     if not laws:
-        return _without_law(scope, [formula, *terms] if sums else [], whole)
+        known = next(filter(None, (HABITS.of(each.function.text) for each in calls)), "")
+        return known or _without_law(scope, [formula, *terms] if sums else [], whole)
     name, given = laws[0].function.text, laws[0].arguments
     at = next((i for i, each in enumerate(DISTRIBUTIONS[name].parameters) if each.name == "mean"), len(given))
     others = [each for each in (formula, *terms) if each is not laws[0]]
