@@ -36,7 +36,7 @@ ROUNDING = 0.05
 """Nats below 0 that are no less than none."""
 
 UNRESOLVED = 0.5
-"""Share of the rows of an exact fit that rounding leaves no noise of its size."""
+"""Share of the settings of parameters in which rounding leaves a row of an exact fit no noise of its size."""
 
 EXACT = "exact leave-one-out"
 
@@ -280,10 +280,12 @@ def _expect_noise(fit: Fit, bound: Data, pairs: Sequence[tuple[Beliefs, Posterio
         return
     known = [(Values.of(beliefs, at), beliefs) for beliefs, at in pairs]
     resolved = [values.resolved(beliefs)[bound.observed_rows] for values, beliefs in known if values is not None]
-    if resolved and np.mean(resolved) < UNRESOLVED:
+    hidden = int(np.sum(np.mean(resolved, axis=0) < UNRESOLVED)) if resolved else 0
+    if hidden:
         raise GpdslError(
-            "waic: what varies of the latents within the posterior is less than what rounding does to them, as noise "
-            "is next to none: fit.loo(data) takes rows out without that; a noise that is larger, or learnt, would do"
+            f"waic: what varies of the latents within the posterior is less than what rounding does to them in "
+            f"{plural(hidden, 'row')}, as noise is next to none: fit.loo(data) takes rows out without that; a noise "
+            "that is larger, or learnt, would do"
         )
 
 

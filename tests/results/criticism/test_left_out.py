@@ -13,6 +13,7 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.proposals import smoothed
 from gpdsl.results.criticism import left_out as module
+from gpdsl.results.criticism.cavity import Values
 from gpdsl.results.criticism.left_out import Elpd, LeaveOneOut
 from gpdsl.results.criticism.through_layers import reweighted
 from tests.inference.problems import unlearnt
@@ -277,7 +278,7 @@ def test_units_do_not_matter_to_differences() -> None:
     np.testing.assert_allclose(scaled.pointwise, plain.pointwise - np.log(10), atol=1e-9)
 
 
-def test_waic_is_close_where_no_row_matters_much() -> None:
+def test_waic_is_close_where_no_row_matters_much(monkeypatch: pytest.MonkeyPatch) -> None:
     fit = NORMAL.fit(DATA)
     found = fit.waic(DATA)
     posterior = K - K @ np.linalg.solve(K + 0.04 * np.eye(20), K)
@@ -287,6 +288,9 @@ def test_waic_is_close_where_no_row_matters_much() -> None:
     lost = stats.norm.logpdf(Y, mean, np.sqrt(variance + 0.04)) - found.pointwise
     np.testing.assert_allclose(lost, expected, rtol=0.03, atol=1e-3)
     assert repr(found).startswith("<WAIC of model: elpd")
+    monkeypatch.setattr(Values, "resolved", lambda self, _: np.arange(len(self.left)) != 3)
+    with pytest.raises(gpdsl.GpdslError, match="what rounding does to them in 1 row, as noise"):
+        fit.waic(DATA)
 
 
 def test_refusals() -> None:
