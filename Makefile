@@ -12,7 +12,7 @@ GPU_STAMP := $(VENV)-gpu/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile all of their modules anew: 8 seconds
 
-.PHONY: demo test quick test-slow slow-cases release vscode campaign lint format bench papers mutants gpu-check gpu-zoo docs gallery accuracy golden lock clean
+.PHONY: demo test quick test-slow slow-cases release vscode campaign lint format bench papers mutants gpu-check gpu-zoo docs gallery accuracy golden numbers lock clean
 
 demo: $(STAMP)  # fit British coal-mining disasters, print the summary, draw the intensity
 	$(BIN)/python examples/coal_mining.py
@@ -83,6 +83,9 @@ accuracy: $(STAMP)  # the errors of distributions, kernels and lets against refe
 
 golden: $(STAMP)  # rewrite the expected texts in tests/golden; read the diff before committing it
 	GPDSL_GOLDEN=1 $(BIN)/python -m pytest -m "not slow" tests
+
+numbers: $(STAMP)  # write anew what the core tests are given by fits, in tests/golden/numbers.jsonl: half an hour
+	$(BIN)/python -m tests.numbers
 
 lock: $(STAMP)  # write the newest versions that satisfy pyproject.toml into requirements.lock
 	rm -rf $(VENV)-lock

@@ -13,10 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from jax._src.interpreters import mlir
 
+from tests.numbers import REVERSED, WATCH
 from tests.selection import ANEW, FOLDER, Seen
 from tests.shapes import check_shapes, next_module
 
@@ -74,6 +77,33 @@ def _mapped() -> int:
         return 0
 
 
+_SEEDS: dict[str, list[tuple[np.random.Generator, Any]]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _numbers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Those that a test is given are those of before (`tests/numbers.py`), whichever tests have drawn before it."""
+    module = request.module
+    if module.__name__ not in _SEEDS:
+        generators = [each for each in vars(module).values() if isinstance(each, np.random.Generator)]
+        _SEEDS[module.__name__] = [(each, each.bit_generator.state) for each in generators]
+    for generator, state in _SEEDS[module.__name__]:
+        generator.bit_generator.state = state
+    yield
+    if wrong := WATCH.said():
+        pytest.fail(f"numbers have changed (python -m tests.numbers):\n{wrong}", pytrace=False)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    WATCH.turn(item.nodeid.partition("::")[0])
+    yield
+
+
+def pytest_sessionfinish() -> None:
+    WATCH.leave()
+
+
 @pytest.fixture(autouse=True)
 def _unregistered() -> Iterator[None]:
     """A distribution that a test registers ends with it."""
@@ -90,6 +120,8 @@ SLOW_CASES = Path(__file__).with_name("slow_cases.txt")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark them, but where they are to be chosen anew. A warning is an error in quick ones: slow ones call peers."""
+    if os.environ.get(REVERSED):
+        items.reverse()
     slow = set() if os.environ.get(ANEW) else set(SLOW_CASES.read_text().splitlines())
     for item in items:
         if item.nodeid in slow:

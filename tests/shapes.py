@@ -24,6 +24,8 @@ import jaxtyping
 import numpy as np
 from jaxtyping import AbstractArray, TypeCheckError
 
+from tests.numbers import watched
+
 ARRAYS = (jax.Array, np.ndarray)
 
 ROOMS = [f"gpdsl.{room}" for room in ("inference", "kernels", "lowering", "program", "results")]
@@ -111,7 +113,7 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
             hints = _hints(function)
         return _looked_at(function, hints, arguments, named) if hints else function(*arguments, **named)
 
-    return wrapper
+    return watched(function, wrapper)
 
 
 def _looked_at(
