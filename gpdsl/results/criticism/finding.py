@@ -378,7 +378,11 @@ def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
         nearest, there = float(np.min(near)), np.argwhere(near < EDGE)
         if len(there):
             said = f"`{name}` is at the edge of its domain, {low:g} to {high:g}"
-            remedy = "widen the bounds, or ask whether the model suits the data"
+            share = (
+                "the data want nothing of what it is the share of, or nothing else: leave that out, or write a prior, "
+            )
+            bounded = param.lower is not None or param.upper is not None
+            remedy = "widen the bounds, or ask whether the model suits the data" if bounded else f"{share}`Beta(2, 2)`"
             yield Finding("parameters", nearest, True, said, remedy), {name + subscript(at + 1) for at in there}
 
 
