@@ -49,6 +49,12 @@ def test_info_says_what_data_are_wanted(capsys: pytest.CaptureFixture[str]) -> N
     assert "Ordinal(" in capsys.readouterr().out
 
 
+def test_info_says_which_data_decide_a_size() -> None:
+    text = "index p in 1..P\nindex q in 1..3\ninput x : real\ninput z : real[q]\noutput y : real[p]\n"
+    model = gpdsl.compile(f"{text}latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f + z[1], 1)")
+    assert {each["name"]: each["binds"] for each in model.info()["data"]} == {"x": [], "z": [], "y": ["P"]}
+
+
 def test_info_leaves_to_the_data_what_they_decide(capsys: pytest.CaptureFixture[str]) -> None:
     text = "model m\ninput x : real\noutput y : real\nparam s : positive\nparam share : unit\nrow w ~ Normal(0, 1)\n"
     Path("m.gpm").write_text(f"{text}latent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f + w * share, s)\n")

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from gpdsl.inference import bound
+from gpdsl.inference import bound, sides
 from gpdsl.inference.ascent.lbfgs import Outcome
 from gpdsl.inference.bound import mixture_entropy
 from gpdsl.inference.exact.engine import SHARE, OnSome, _root
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, distance
 from gpdsl.inference.posteriors.features import row_sites
 from gpdsl.inference.quadruply_stochastic.weights import Lengths
+from gpdsl.program import starts
+from tests.inference.problems import problem_of
 
 WEIGHTS, MEANS, SPREADS = np.array([0.3, 0.5, 0.2]), np.array([-1.0, 0.4, 2.0]), np.array([0.5, 0.8, 0.3])
 
@@ -179,3 +181,23 @@ def test_divergences_add_up_over_groups_and_components(components: int, monkeypa
     np.testing.assert_allclose(log_pi, np.log(pi))
     np.testing.assert_allclose(entropies, entropy.sum(axis=0))
     np.testing.assert_allclose([gaps, log_dets], pairs.sum(axis=0))
+
+
+def test_profiles_of_rows_are_densities_times_the_priors() -> None:
+    problem = problem_of(
+        "input x : real\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, 0.5)",
+        {"x": np.array([0.0, 9.0]), "y": np.array([0.3, -1.0])},
+        engine="vi",
+    )
+    z = np.asarray(sides.NORMALS)[:, None]
+    found = sides._profiles(problem, None, problem.parameters, problem.rows, jnp.array([2.0]))
+    expected = stats.norm.logpdf(np.array([0.3, -1.0]), 2 * z, 0.5) - 0.5 * z**2
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("levels", "far"), [({"m": [0.0, 100.0]}, False), ({"m": [0.0, 1.0]}, True)])
+def test_a_level_near_an_output_far_from_zero_is_enough(levels: dict[str, list[float]], far: bool) -> None:
+    translator: Any = SimpleNamespace(declarations=SimpleNamespace(outputs={"y": SimpleNamespace(kind="real")}))
+    data: Any = SimpleNamespace(columns=lambda _: np.array([[99.9], [100.1], [np.nan]]))
+    values = {name: np.array(each) for name, each in levels.items()}
+    assert starts._far_levels(translator, data, values, list(values)) == (tuple(values) if far else ())
