@@ -37,6 +37,9 @@ RECORD = "GPDSL_NUMBERS"
 TOLERANCE, STABLE = 2e-3, 1e-4
 """How far from a number of before one may be, by the size of what it stands for, and one on another processor."""
 
+NOTHING = 1e-9
+"""What may be rounding of zero."""
+
 MANY = 60
 """Numbers of one function in one module, beyond which a wrong one could hardly be told from them."""
 
@@ -112,7 +115,7 @@ def _number(array: np.ndarray) -> Number:
 
 def alike(a: Number, b: Number, tolerance: float) -> bool:
     """Whether two numbers are the same but for rounding."""
-    room = tolerance * max(a[1], b[1]) * math.sqrt(max(a[2], 1)) + 1e-280
+    room = tolerance * max(a[1], b[1]) * math.sqrt(max(a[2], 1)) + NOTHING
     return a[2] == b[2] and abs(a[0] - b[0]) <= room and abs(a[1] - b[1]) <= room
 
 
@@ -162,8 +165,9 @@ def kept() -> Numbers:
 
 def watched(function: Callable[..., Any], wrapped: Callable[..., Any]) -> Callable[..., Any]:
     """What stands for a function; if it is in users' hands, what it returns is looked at."""
-    first, *method = function.__qualname__.split(".")
-    hidden = method and (method[-1] in INSIDE or (method[-1].startswith("_") and method[-1] != "__call__"))
+    first, *inner = function.__qualname__.split(".")
+    method = inner[0] if inner else ""
+    hidden = len(inner) > 1 or method in INSIDE or (method.startswith("_") and method != "__call__")
     if first not in WATCHED.get(function.__module__, ()) or hidden:
         return wrapped
     name = f"{function.__module__.removeprefix('gpdsl.')}.{function.__qualname__}"

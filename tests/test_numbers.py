@@ -62,9 +62,11 @@ def test_what_users_have_in_hand_is_watched_alone(monkeypatch: pytest.MonkeyPatc
     def inner() -> float:
         return 1.0
 
+    monkeypatch.setitem(numbers.WATCHED, __name__, ("Fit", "fit"))
     assert watched(inner, inner) is inner
-    monkeypatch.setitem(numbers.WATCHED, __name__, (inner.__qualname__.partition(".")[0],))
-    assert watched(inner, inner) is not inner
+    for name, seen in (("fit", True), ("Fit.mean", True), ("Fit._mean", False), ("Fit.mean.<locals>.part", False)):
+        inner.__qualname__ = name
+        assert (watched(inner, inner) is not inner) is seen
     assert hasattr(rmse, "__wrapped__")
 
 
