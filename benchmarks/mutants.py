@@ -135,6 +135,8 @@ class Bench:
     def failed(self, *arguments: str, limit: float = math.inf) -> list[str]:
         """The tests that fail, or what ended all of them."""
         code, told = self._run(arguments, {}, limit)
+        if code == pytest.ExitCode.USAGE_ERROR:
+            raise SystemExit(told)  # a test that is not there has noticed nothing
         said = (line.partition(" ") for line in told.splitlines())
         failed = [rest.partition(" - ")[0] for word, _, rest in said if word in ("FAILED", "ERROR")]
         return failed or [f"exit code {code}"] * (code != 0)

@@ -181,7 +181,7 @@ def test_values_beyond_the_bound_of_a_censored_output_are_named(dtype: str) -> N
 
 
 ROOT = np.array([[0.5, 0, 0], [0.3, 0.4, 0], [-0.2, 0.1, 0.3]])
-COVARIANCE = ROOT @ ROOT.T
+COVARIANCE = np.round(ROOT @ ROOT.T, 12)
 VECTOR = f"""
 index p in 1..3
 index q in 1..3
