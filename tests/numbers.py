@@ -115,8 +115,9 @@ def _number(array: np.ndarray) -> Number:
 
 def alike(a: Number, b: Number, tolerance: float) -> bool:
     """Whether two numbers are the same but for rounding."""
-    room = tolerance * max(a[1], b[1]) * math.sqrt(max(a[2], 1)) + NOTHING
-    return a[2] == b[2] and abs(a[0] - b[0]) <= room and abs(a[1] - b[1]) <= room
+    room = tolerance * max(a[1], b[1])
+    sums = abs(a[0] - b[0]) <= room * math.sqrt(a[2]) + NOTHING
+    return a[2] == b[2] and sums and abs(a[1] - b[1]) <= room + NOTHING
 
 
 class Watch:
