@@ -250,7 +250,8 @@ def main(*words: str) -> None:
             with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
                 record(Path(here), list(files))
                 record(Path(there), list(files), older=True)
-                write((kept() if files else {}) | folded(map(read, (Path(here), Path(there)))))
+                others = {module: found for module, found in kept().items() if files and module not in files}
+                write(others | folded(map(read, (Path(here), Path(there)))))
 
 
 if __name__ == "__main__":
