@@ -394,6 +394,7 @@ def test_steps_end_where_the_mean_of_the_last_rises_by_less_than_each_may(size: 
     assert engine._settled([0.0] * 20 + [1e-8] * 20, 0.0) and not engine._settled([0.0] * 20 + [3e-8] * 20, 0.0)
 
 
+@pytest.mark.filterwarnings("ignore:1 of the 2 columns:gpdsl.GpdslWarning")
 def test_rounding_of_single_precision_asks_for_no_finer_quadrature() -> None:
     x = np.linspace(0, 6, 20)[:, None] * [1.0, 0.0]
     y = (np.random.default_rng(0).uniform(size=20) < special.expit(4 * np.sin(2 * x[:, 0]))).astype(int)

@@ -378,11 +378,10 @@ def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
         nearest, there = float(np.min(near)), np.argwhere(near < EDGE)
         if len(there):
             said = f"`{name}` is at the edge of its domain, {low:g} to {high:g}"
-            share = (
-                "the data want nothing of what it is the share of, or nothing else: leave that out, or write a prior, "
+            share = "the data want none or all of its part: leave it out, or write a prior, `Beta(2, 2)`"
+            remedy = (
+                share if param.lower is param.upper else "widen the bounds, or ask whether the model suits the data"
             )
-            bounded = param.lower is not None or param.upper is not None
-            remedy = "widen the bounds, or ask whether the model suits the data" if bounded else f"{share}`Beta(2, 2)`"
             yield Finding("parameters", nearest, True, said, remedy), {name + subscript(at + 1) for at in there}
 
 

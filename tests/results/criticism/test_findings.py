@@ -189,7 +189,7 @@ def test_a_share_of_nothing_is_told_to_be_left_out_and_not_to_have_wider_bounds(
     model = gpdsl.compile("output y : real\nparam w : unit = 0.3\ny ~ Normal(3 * w, 1)")
     found = model.fit({"y": -np.ones(20) - 0.1 * np.arange(20)}).diagnose()
     (said,) = (each for each in found.doubtful if "edge" in each.said)
-    assert "leave that out" in said.remedy and "widen" not in said.remedy
+    assert "leave it out" in said.remedy and "widen" not in said.remedy
 
 
 def test_overdispersed_counts_are_told_from_a_short_length_scale() -> None:
