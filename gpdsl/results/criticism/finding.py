@@ -268,11 +268,9 @@ NEVER = Inspected()
 
 # How far the data determine the learnt parameters: standard errors, flat directions, and ends that are no maximum.
 
-LEFT = 0.1
-"""Nats that another step of a search would gain, from which it has stopped too early."""
-
-TOGETHER = 0.3
-"""Share of the largest element of a direction from which another one is named with it."""
+LEFT, TOGETHER = 0.1, 0.3
+"""Nats that another step of a search would gain, from which it has stopped too early; and the share of the largest
+element of a direction from which another one is named with it."""
 
 RISEN = 1e-3
 """Nats a row by which the bound of a search that has ended may still rise."""
