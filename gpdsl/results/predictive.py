@@ -332,15 +332,15 @@ class ByFormula:
         leaves = {symbol: np.asarray(values(symbol)) for symbol in self._symbols()}
         shape = np.broadcast_shapes(*(each.shape for each in leaves.values()), (1, self.beliefs.count, *self.sizes))
         flat = {symbol: np.broadcast_to(each, shape).reshape(-1) for symbol, each in leaves.items()}
-        uniform = generator.random(int(np.prod(shape)))
-        same = shape[0] > 1 and all(np.all(each == each[:1]) for each in leaves.values())  # each row has one for all
-        width, starts = (1, range(len(uniform) // shape[0])) if same else (AT_ONCE, range(0, len(uniform), AT_ONCE))
-        drawn = []
-        for at in starts:
-            own = uniform.reshape(shape[0], -1)[:, at] if same else uniform[at : at + width]
-            some = {symbol: each[at : at + width] for symbol, each in flat.items()}
-            drawn.append(self._curve(some, 1 if same else len(own)).quantile(own))
-        return (np.stack(drawn, axis=1) if same else np.concatenate(drawn)).reshape(shape)
+        uniform = generator.random(shape).reshape(shape[0], -1)
+
+        def of(first: int, size: int, chosen: np.ndarray) -> np.ndarray:
+            return self._curve({s: each[first : first + size] for s, each in flat.items()}, size).quantile(chosen)
+
+        if shape[0] > 1 and all(np.all(each == each[:1]) for each in leaves.values()):  # one for all draws of a row
+            return np.stack([of(at, 1, own) for at, own in enumerate(uniform.T)], axis=1).reshape(shape)
+        parts = {at: uniform.ravel()[at : at + AT_ONCE] for at in range(0, uniform.size, AT_ONCE)}
+        return np.concatenate([of(at, len(part), part) for at, part in parts.items()]).reshape(shape)
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         means, variances = [], []

@@ -311,16 +311,22 @@ def _discrete(log_density: LogDensity, size: int, kind: str) -> Curve:
     while True:
         values = np.arange(float(count))[:, None] * np.ones(size)
         heights = _finite(log_density(values))
-        peak = heights.max(axis=0)
-        if kind == "binary" or ((heights[-1] < peak - NEGLIGIBLE).all() and not _rises(log_density, values[-1:])):
+        fallen = (heights[-1] < heights.max(axis=0) - NEGLIGIBLE).all()
+        if kind == "binary" or (fallen and not _rises(log_density, values[-1:])):
             break
         if count >= MOST or count * size >= NUMBERS:
             return _in_cells(log_density, size)
         count *= 4  # each size is compiled
+    return Curve(values, *_told(heights))
+
+
+def _told(heights: Array) -> tuple[Array, Array, Array]:
+    """Mass, distribution function and log mass of values with these log densities."""
+    peak = heights.max(axis=0)
     mass = np.exp(heights - peak)
     total = mass.sum(axis=0)
     mass = mass / total
-    return Curve(values, mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total))
+    return mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total)
 
 
 def _rises(log_density: LogDensity, last: Array) -> bool:
@@ -345,11 +351,7 @@ def _in_cells(log_density: LogDensity, size: int) -> Curve:
     middle = [_finite(log_density(each)) for each in (np.floor(values), np.ceil(values))]
     with np.errstate(divide="ignore"):
         heights = np.logaddexp(*middle) + np.log(0.5 * sizes)
-    peak = heights.max(axis=0)
-    mass = np.exp(heights - peak)
-    total = mass.sum(axis=0)
-    mass = mass / total
-    return Cells(values, mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total), first)
+    return Cells(values, *_told(heights), first)
 
 
 def _about(log_density: LogDensity, grid: Array, best: Array) -> Array:

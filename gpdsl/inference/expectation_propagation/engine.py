@@ -154,8 +154,8 @@ class EpSearch:
             return evidence(fine, setting_of(problem, point, held, rows, jitter), sites)
 
         finer = float(jit(value, brief=True)(best.point, best.sites, rows, held))
-        rounding = ROUNDED * float(jnp.finfo(problem.options.dtype).eps) * abs(finer)
-        return 0.0 if abs(finer - best.value) < rounding else abs(finer - best.value)
+        off, rounding = abs(finer - best.value), ROUNDED * float(jnp.finfo(problem.options.dtype).eps) * abs(finer)
+        return 0.0 if off < rounding else off
 
     def _outside(self) -> str:
         """L-BFGS over what is learnt; every value is that of a fixed point."""

@@ -43,8 +43,7 @@ from gpdsl.program.rows import Rows, row_count
 if TYPE_CHECKING:
     from gpdsl.inference.plan.options import Choice, Options
 
-
-# Many rows a part at a time, so that what is computed about them takes bounded memory.
+# What a fit says of its latents at any rows, whatever holds it: many rows a part at a time, in bounded memory.
 
 ROWS_AT_ONCE = 4096
 

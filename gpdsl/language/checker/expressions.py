@@ -116,10 +116,9 @@ def _refuse_differentials(scope: Scope, formula: syntax.Binary) -> None:
     by, declared = texts[1][1:], scope.sorts
     differences = of and by and texts[0][0] == texts[1][0] == "d" and not {*texts[:2]} & {*declared}
     if differences and (declared.get(by) == "input" or declared.get(of) == "latent"):
-        habit = (
-            f"the derivative is `D({of}, {by})`, of `latent {of}({by}) ~ GP(0, RBF(1))`; one that is observed is an "
-        )
-        habit += f"output, `y ~ Normal(D({of}, {by}), sigma)`"
+        process = f"`latent {of}({by}) ~ GP(0, RBF(1))`"
+        observed = f"one that is observed is an output, `y ~ Normal(D({of}, {by}), sigma)`"
+        habit = f"the derivative is `D({of}, {by})`, of {process}; {observed}"
         scope.problems.fail(UnknownName(formula.span, scope.quote(formula.span).strip("`"), "", "", habit))
 
 

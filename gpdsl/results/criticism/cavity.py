@@ -68,8 +68,9 @@ def cavities(beliefs: Beliefs, at_rows: Posterior, exact: bool = False) -> tuple
     What inducing values leave open of a row's latents stays open: its site tells of the inducing values.
     """
     program, q, basis = beliefs.program, as_numpy(beliefs.marginals), basis_columns(beliefs.program)
-    slopes, precisions, spread = as_numpy(beliefs.compile("sites", _sites)(), float)
-    values = Values.of(beliefs, at_rows) if exact else None
+    spread = np.asarray(with_sums(program, jnp.asarray(np.eye(len(basis)))), float)
+    if (values := Values.of(beliefs, at_rows) if exact else None) is None:
+        slopes, precisions = as_numpy(beliefs.compile("sites", _sites)(), float)
     mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)
     covariance = None if q.covariance is None else np.array(q.covariance[0], float)
     sound = np.ones(beliefs.count, bool)
@@ -260,11 +261,10 @@ def _slopes(beliefs: Beliefs) -> Marginals:
     return found
 
 
-def _sites(beliefs: Beliefs) -> tuple[Array, Array, Array]:
-    """These in the means, the precisions of sites, and all columns as sums of what is read without them."""
-    slopes, count = _slopes(beliefs), len(basis_columns(beliefs.program))
-    spread = with_sums(beliefs.program, jnp.eye(count, dtype=slopes.mean.dtype))
-    return slopes.mean[0], site_target(beliefs.marginals, slopes).precision, spread
+def _sites(beliefs: Beliefs) -> tuple[Array, Array]:
+    """These in the means, and the precisions of sites."""
+    slopes = _slopes(beliefs)
+    return slopes.mean[0], site_target(beliefs.marginals, slopes).precision
 
 
 def _expected(beliefs: Beliefs, q: Marginals) -> Float[Array, "1 rows"]:

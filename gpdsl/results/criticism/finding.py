@@ -378,7 +378,8 @@ def at_edges(fit: Fit) -> Iterator[tuple[Finding, set[str]]]:
             said = f"`{name}` is at the edge of its domain, {low:g} to {high:g}"
             share = "the data want none or all of its part: leave it out, or write a prior, `Beta(2, 2)`"
             wider = "widen the bounds, or ask whether the model suits the data"
-            remedy = share if param.lower is param.upper else wider
+            bounded = param.lower is not None or param.upper is not None
+            remedy = wider if bounded else share
             yield Finding("parameters", nearest, True, said, remedy), {name + subscript(at + 1) for at in there}
 
 
