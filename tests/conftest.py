@@ -96,7 +96,8 @@ def _numbers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    WATCH.turn(item.nodeid.partition("::")[0])
+    module, _, test = item.nodeid.partition("::")
+    WATCH.turn(module, test.partition("[")[0])
     yield
 
 

@@ -4,7 +4,8 @@ A test compares what it is about, and often loosely. Beside it, each number that
 in hand, a fit, its predictions, its criticism (`WATCHED`), is one of those that the same module of tests was given when
 tests/golden/numbers.jsonl was written, whatever the order and whichever tests run. What changes the inside alone leaves
 them as they are. What changes the mathematics does not: `python -m tests.numbers [tests/FILE ...]` then writes those of
-some modules anew, or in half an hour those of all. See before that which of them are others.
+some modules anew, or in half an hour those of all. See before that which of them are others. A test that was not there
+when its module was written is not compared until then.
 
 The file holds what rounding leaves alone: the tests run twice for it, the second time with older instructions of the
 processor, and what has another number then is left out in that module, as what tells the time or draws anew is. Other
@@ -72,7 +73,7 @@ Number = tuple[float, float, int]
 """Of an array: a weighted sum of its elements, the root of their squares' mean, and how many are finite."""
 
 Numbers = dict[str, dict[str, list[Number]]]
-"""By module of tests and by function and place in what it returns."""
+"""By module of tests and by function and place in what it returns; the name of each test that ran has none."""
 
 
 def numbers_of(value: Any, place: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Number]]:
@@ -128,9 +129,12 @@ class Watch:
         self.seen: Numbers = collections.defaultdict(lambda: collections.defaultdict(list))
         self.module, self.known, self.wrong = "", dict[str, list[Number]](), list[str]()
 
-    def turn(self, module: str) -> None:
-        """From here on it is another module that calls."""
-        self.module, self.known = module, {} if self.folder else kept().get(module, {})
+    def turn(self, module: str, test: str) -> None:
+        """From here on it is another test that calls."""
+        self.module, known = module, kept().get(module, {})
+        self.known = known if test in known and not self.folder else {}
+        if self.folder:
+            self.seen[module].setdefault(test, [])
 
     def look(self, name: str, value: Any) -> None:
         """At what a function returns: keep it, or compare it."""
@@ -201,7 +205,7 @@ def folded(runs: Iterable[Numbers]) -> Numbers:
     """Of the first, what all runs agree on."""
     first, *others = runs
     agreed = {module: dict(_agreed(found, [o.get(module, {}) for o in others])) for module, found in first.items()}
-    return {module: found for module, found in agreed.items() if found}
+    return {module: found for module, found in agreed.items() if any(found.values())}
 
 
 def _agreed(

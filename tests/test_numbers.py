@@ -74,29 +74,32 @@ def test_a_new_number_is_said_and_one_of_before_is_not(monkeypatch: pytest.Monke
     monkeypatch.delenv(numbers.RECORD, raising=False)
     monkeypatch.setattr(numbers, "KEPT", tmp_path / "numbers.jsonl")
     number = _named(np.arange(3.0))[""]
-    numbers.write({"tests/test_it.py": {"fit.mean": [number]}})
+    numbers.write({"tests/test_it.py": {"fit.mean": [number], "test_old": []}})
     numbers.kept.cache_clear()
     watch = Watch()
     try:
-        watch.turn("tests/test_it.py")
+        watch.turn("tests/test_it.py", "test_old")
         watch.look("fit", {"mean": np.arange(3.0), "sd": np.ones(2)})
         assert not watch.said()
         watch.look("fit", {"mean": np.arange(3.0) + 0.1})
         assert "fit.mean" in watch.said() and not watch.said()
-        watch.turn("tests/test_another.py")
-        watch.look("fit", {"mean": np.arange(3.0) + 0.1})
-        assert not watch.said()
+        for unknown in (("tests/test_another.py", "test_old"), ("tests/test_it.py", "test_new")):
+            watch.turn(*unknown)
+            watch.look("fit", {"mean": np.arange(3.0) + 0.1})
+            assert not watch.said()
     finally:
         numbers.kept.cache_clear()
 
 
 def test_runs_agree_on_what_is_kept(tmp_path: Path) -> None:
     one, two, three = ((x, abs(x), 1) for x in (1.0, 2.0, 3.0))
+    many = [(float(k), 1.0, 1) for k in range(99)]
     first = {
-        "a.py": {"same": [one, two], "other": [one], "gone": [three], "many": [(float(k), 1.0, 1) for k in range(99)]}
+        "a.py": {"same": [one, two], "other": [one], "gone": [three], "many": many, "test_it": []},
+        "b.py": {"test_that_gives_none": []},
     }
-    second = {"a.py": {"same": [two, one], "other": [two], "many": first["a.py"]["many"]}}
-    assert len(first["a.py"]["many"]) > MANY
-    assert folded([first, second]) == {"a.py": {"same": [one, two]}}
+    second = {"a.py": {"same": [two, one], "other": [two], "many": many, "test_it": []}, "b.py": first["b.py"]}
+    assert len(many) > MANY
+    assert folded([first, second]) == {"a.py": {"same": [one, two], "test_it": []}}
     (tmp_path / "gw0.json").write_text(json.dumps(first))
     assert read(tmp_path)["a.py"]["same"] == [list(one), list(two)]
