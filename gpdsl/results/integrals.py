@@ -176,7 +176,7 @@ def sample_latents(
     if simulations is not None and latents is None:
         return simulations.samples(beliefs)
     if latents is None:
-        latents = beliefs.marginals.at(beliefs.program, normals_of(beliefs, count))
+        latents = beliefs.marginals.sampler(beliefs.program)(normals_of(beliefs, count))
         latents = jnp.broadcast_to(latents, (count, *beliefs.marginals.mean.shape))
     return (latents, {}) if simulations is None else simulations.draws(beliefs, latents)
 

@@ -161,3 +161,26 @@ def test_what_is_rare_keeps_its_digits_in_binary_outputs(call: str, monkeypatch:
         np.testing.assert_array_equal(predicted.quantile("y", p), np.where(shares[1] >= p, 0.0, 1.0))
     monkeypatch.setattr(Predictive, "chances", (np.full(20, 0.25), np.linspace(0.7, 0.8, 21)[1:]))
     np.testing.assert_array_equal(predicted.quantile("y", 0.75), np.linspace(0.7, 0.8, 21)[1:] < 0.75)
+
+
+@pytest.mark.parametrize("width", [3.0, 0.3, 0.02])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_many_laws_as_wide_as_each_other_are_put_on_a_grid(
+    name: str, width: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look at all of them is left, at their distribution functions alone, unless they are narrow."""
+    nodes, places, full = 2048, 6, []
+    law = law_of(name, nodes, places, width)
+    widths = width * np.arange(1, places + 1)
+    law = Law(name, {**law.arguments, SCALES[name]: widths[None, None]})
+    cdf, at = Smooth.cdf, Smooth.at
+    count = lambda self, y: full.append(len(y)) if self.weights.ndim == 1 else None  # noqa: E731
+    monkeypatch.setattr(Smooth, "cdf", lambda self, y: (count(self, y), cdf(self, y))[1])
+    monkeypatch.setattr(Smooth, "at", lambda self, y: (count(self, y), at(self, y))[1])
+    whole = around(law, nodes, places)._replace(spread=1.0 + 1.5 * widths)
+    for p in (1e-3, 0.3, 0.95):
+        full.clear()
+        found = whole.quantile(p)
+        assert width < 0.1 or sum(full) <= (places if p > 0.01 else 2 * places)
+        one = {each: np.broadcast_to(leaf[:, 0], (nodes, places)) for each, leaf in law.arguments.items()}
+        np.testing.assert_allclose(whole.smooth.weights @ REFERENCES[name](one).cdf(found), p, rtol=1e-8)
