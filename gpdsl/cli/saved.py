@@ -71,7 +71,9 @@ def run_predict(arguments: argparse.Namespace) -> int:
 
     Predict and write the table.
     """
-    _check_out(arguments.out)
+    check_writable("--out", out := arguments.out)
+    if out is not None and Path(out).suffix.lower() not in SUFFIXES:
+        raise GpdslError(f"--out {out}: predictions are CSV: expected a name ending in .csv or .txt, or in nothing")
     quantiles, evaluations = _quantiles(arguments.quantiles), _evaluations(arguments)
 
     with loading():
@@ -91,13 +93,6 @@ def run_predict(arguments: argparse.Namespace) -> int:
         what = f"{listed(f'`{name}`' for name in marked)} {'is' if len(marked) == 1 else 'are'} in standard deviations"
         print(f"note: {what}: the data were standardised, and nothing tells the unit", file=sys.stderr)
     return 0
-
-
-def _check_out(path: str | None) -> None:
-    """Raise GpdslError for a file that could not be written, or whose name promises something else than CSV."""
-    check_writable("--out", path)
-    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
-        raise GpdslError(f"--out {path}: predictions are CSV: expected a name ending in .csv or .txt, or in nothing")
 
 
 def _evaluations(arguments: argparse.Namespace) -> int | None:

@@ -42,13 +42,6 @@ def labelled(declarations: m.Declarations, index: str) -> list[m.Input | m.Outpu
     return [each for each in declarations.labelled if each.label is not None and each.label.name == index]
 
 
-def found_levels(users: Sequence[m.Input | m.Output], founds: Mapping[str, Found]) -> tuple[Level, ...]:
-    """The distinct labels of the columns of an index. Raises Wrong for more of them than labels have."""
-    own = [founds[user.name] for user in users if user.name in founds]
-    inputs = any(isinstance(user, m.Input) for user in users)
-    return distinct_levels(own, MAX_GROUPS) if inputs else distinct_levels(own)
-
-
 def unseen_levels(
     declarations: m.Declarations, found: Found, known: Sequence[Level], further: Sequence[Level]
 ) -> tuple[Level, ...]:
@@ -331,8 +324,11 @@ class _Binding:
                 )
 
     def _found_levels(self, users: Sequence[Input | Output], founds: Mapping[str, Found]) -> tuple[Level, ...]:
+        """The distinct labels of the columns of an index. Raises DataError for more of them than labels have."""
         try:
-            return found_levels(users, founds)
+            own = [founds[user.name] for user in users if user.name in founds]
+            inputs = any(isinstance(user, m.Input) for user in users)
+            return distinct_levels(own, MAX_GROUPS) if inputs else distinct_levels(own)
         except Wrong as wrong:
             self.mistakes.append(wrong.mistake)
             self.finish()

@@ -91,31 +91,28 @@ def find(table: Table, wanted: Wanted) -> Found | None:
     if wanted.axes:
         _refuse_unclear(table, wanted, wanted.column)
     if wanted.column in table.columns:
-        return _from_array(table, wanted, wanted.column)
+        column = wanted.column
+        values = table.columns[column]
+        missing_axis = values.ndim == len(wanted.axes) and all(size in (1, None) for size in wanted.sizes[-1:])
+        extra_axis = values.ndim == len(wanted.axes) + 2 and values.shape[-1] == 1
+        if missing_axis and wanted.axes:
+            values = values[..., None]
+        elif extra_axis:
+            values = values[..., 0]
+        fits = values.ndim == len(wanted.axes) + 1
+        if fits and len(wanted.axes) == 1 and wanted.sizes[0] not in (None, values.shape[1]):
+            raise _width(table, wanted, values.shape[1], [column])
+        if not fits or any(size not in (None, n) for size, n in zip(wanted.sizes, values.shape[1:], strict=True)):
+            raise DataError(_shape(wanted, table.columns[column]), source=table.source)
+        if not wanted.axes or values.shape[1:] == (1,):
+            return Found(wanted.name, values, (column,), partial(table.order, column))
+        positions = product(*(range(1, n + 1) for n in values.shape[1:]))
+        return Found(wanted.name, values, tuple(STYLES[-1](column, position) for position in positions))
     if wanted.axes:
         return _from_elements(table, wanted, wanted.column)
     if wanted.optional:
         return None
     raise _missing(table, wanted, f"a column `{wanted.column}`", wanted.column)
-
-
-def _from_array(table: Table, wanted: Wanted, column: str) -> Found:
-    values = table.columns[column]
-    missing_axis = values.ndim == len(wanted.axes) and all(size in (1, None) for size in wanted.sizes[-1:])
-    extra_axis = values.ndim == len(wanted.axes) + 2 and values.shape[-1] == 1
-    if missing_axis and wanted.axes:
-        values = values[..., None]
-    elif extra_axis:
-        values = values[..., 0]
-    fits = values.ndim == len(wanted.axes) + 1
-    if fits and len(wanted.axes) == 1 and wanted.sizes[0] not in (None, values.shape[1]):
-        raise _width(table, wanted, values.shape[1], [column])
-    if not fits or any(size not in (None, n) for size, n in zip(wanted.sizes, values.shape[1:], strict=True)):
-        raise DataError(_shape(wanted, table.columns[column]), source=table.source)
-    if not wanted.axes or values.shape[1:] == (1,):
-        return Found(wanted.name, values, (column,), partial(table.order, column))
-    positions = product(*(range(1, n + 1) for n in values.shape[1:]))
-    return Found(wanted.name, values, tuple(STYLES[-1](column, position) for position in positions))
 
 
 def _shape(wanted: Wanted, values: np.ndarray) -> WrongShape:

@@ -195,14 +195,18 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
     return ()
 
 
-def reads_of(expression: Expression) -> Iterator[Read]:
-    """Every value read inside an expression, in order of reading."""
-    waiting = [expression]
+def every_part(*expressions: Expression) -> Iterator[Expression]:
+    """Expressions and all that is inside them, in order of reading."""
+    waiting = [*reversed(expressions)]
     while waiting:
         each = waiting.pop()
-        if isinstance(each, Read):
-            yield each
+        yield each
         waiting.extend(reversed(parts(each)))
+
+
+def reads_of(*expressions: Expression) -> Iterator[Read]:
+    """Every value read inside expressions, in order of reading."""
+    return (each for each in every_part(*expressions) if isinstance(each, Read))
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------

@@ -149,11 +149,6 @@ def _box(text: str | None) -> Box | None:
     return box if all(math.isfinite(a) and math.isfinite(b) and a < b for a, b in box) else None
 
 
-def shown_features(parts: tuple[Written, ...]) -> str:
-    """The sum as it would be written."""
-    return " + ".join(map(str, parts))
-
-
 OTHERS = ""
 """In place of a name: latents that are not named."""
 
@@ -210,7 +205,8 @@ class Inducing:
             parts = read_features(value)
             if parts is None:
                 return None
-            return parts[0].count if [each.family for each in parts] == ["points"] else shown_features(parts)
+            # The sum as it would be written.
+            return parts[0].count if [each.family for each in parts] == ["points"] else " + ".join(map(str, parts))
         return Whole(0).read(value)
 
     def expected_of(self, value: Any) -> str:

@@ -219,9 +219,7 @@ class DistributionCall(Record):
 
     def reads(self) -> Iterator[Read]:
         """Every value that its arguments read, those of its components included."""
-        for call in self.calls():
-            for each in call.arguments.values():
-                yield from reads_of(each)
+        return reads_of(*(each for call in self.calls() for each in call.arguments.values()))
 
     def calls(self) -> Iterator[DistributionCall]:
         """Itself and the distributions inside it."""

@@ -14,11 +14,19 @@ from gpdsl.language.vocabulary import Span
 _EXACT_DIGITS = 15
 
 
-def _node(kind: Callable[..., Any], *first: Any) -> Callable[[ToSyntax, Meta, list], Any]:
-    """What a rule becomes whose parts are those of its node, after its place and what its name says already."""
+def _node(
+    kind: Callable[..., Any], *first: Any, empty: Any = None, listed: int | None = None
+) -> Callable[[ToSyntax, Meta, list], Any]:
+    """What a rule becomes whose parts are those of its node, after its place and what its name says already.
+
+    Parts that are not written are `empty`; those from the one that is `listed` on are one list of what is there.
+    """
 
     def build(self: ToSyntax, meta: Meta, children: list) -> Any:
-        return kind(self.span(meta), *first, *children)
+        parts = [empty if each is None else each for each in children]
+        if listed is not None:
+            parts[listed:] = [tuple(each for each in children[listed:] if each is not None)]
+        return kind(self.span(meta), *first, *parts)
 
     return build
 
@@ -65,6 +73,11 @@ class ToSyntax(Transformer):
     const = _node(syntax.ConstStatement)
     row = _node(syntax.RowStatement)
     let = _node(syntax.LetStatement)
+    function = _node(syntax.FunctionStatement, empty=())
+    density = _node(syntax.DensityStatement, empty=())
+    external = _node(syntax.ExternalStatement, empty=())
+    external_likelihood = _node(syntax.ExternalLikelihoodStatement, empty=())
+    infer = _node(syntax.InferStatement, listed=1)
 
     def model(self, meta: Meta, children: list) -> syntax.ModelStatement:
         name, title = children
@@ -97,48 +110,25 @@ class ToSyntax(Transformer):
             given if read else None,
         )
 
-    def function(self, meta: Meta, children: list) -> syntax.FunctionStatement:
-        name, arguments, parameters, value = children
-        return syntax.FunctionStatement(self.span(meta), name, arguments, parameters or (), value)
-
     def kernel(self, meta: Meta, children: list) -> syntax.KernelStatement:
         name, levels, arguments, parameters, value = children
         return syntax.KernelStatement(self.span(meta), name, arguments, parameters or (), value, levels or ())
 
-    def density(self, meta: Meta, children: list) -> syntax.DensityStatement:
-        name, observed, arguments, parameters, value = children
-        return syntax.DensityStatement(self.span(meta), name, observed, arguments or (), parameters or (), value)
-
-    def external(self, meta: Meta, children: list) -> syntax.ExternalStatement:
-        name, arguments, result = children
-        return syntax.ExternalStatement(self.span(meta), name, arguments or (), result)
-
-    def external_likelihood(self, meta: Meta, children: list) -> syntax.ExternalLikelihoodStatement:
-        name, observed, arguments = children
-        return syntax.ExternalLikelihoodStatement(self.span(meta), name, observed, arguments or ())
-
     def observation(self, meta: Meta, children: list) -> syntax.ObservationStatement:
         left, right = children
         return syntax.ObservationStatement(self.span(meta), left if isinstance(left, tuple) else (left,), right)
-
-    def infer(self, meta: Meta, children: list) -> syntax.InferStatement:
-        engine, *options = children
-        return syntax.InferStatement(self.span(meta), engine, tuple(each for each in options if each is not None))
 
     # --- parts of statements
 
     several = indices = names = bounds = sizes = passed = subscripts = _all
     size_number = size_name = _node(syntax.Size)
     passed_argument = _node(syntax.Passed)
+    type = _node(syntax.Type, empty=())
     option = _node(syntax.Option)
     level_text = _only
 
     def declared(self, meta: Meta, children: list) -> syntax.Declared:
         return syntax.Declared(children[0], children[1] or ())
-
-    def type(self, meta: Meta, children: list) -> syntax.Type:
-        word, bounds, sizes = children
-        return syntax.Type(self.span(meta), word, bounds or (), sizes or ())
 
     def level_number(self, meta: Meta, children: list) -> tuple[int | float, Span]:
         return children[0].value, self.span(meta)
@@ -153,6 +143,9 @@ class ToSyntax(Transformer):
     name = element = _node(syntax.Name)
     negate = _node(syntax.Negation)
     conditional = _node(syntax.Conditional)
+    either, both, negation = (_node(syntax.Logical, each, listed=0) for each in ("or", "and", "not"))
+    call = _node(syntax.Call, listed=1)
+    array = _node(syntax.Array, listed=0)
     positional = _node(syntax.Argument, None)
     named = _node(syntax.Argument)
     at = _node(syntax.Subscript)
@@ -161,25 +154,9 @@ class ToSyntax(Transformer):
         left, operator, right = children
         return syntax.Comparison(self.span(meta), str(operator), left, right)
 
-    def either(self, meta: Meta, children: list) -> syntax.Logical:
-        return syntax.Logical(self.span(meta), "or", tuple(children))
-
-    def both(self, meta: Meta, children: list) -> syntax.Logical:
-        return syntax.Logical(self.span(meta), "and", tuple(children))
-
-    def negation(self, meta: Meta, children: list) -> syntax.Logical:
-        return syntax.Logical(self.span(meta), "not", tuple(children))
-
-    def call(self, meta: Meta, children: list) -> syntax.Call:
-        function, *arguments = children
-        return syntax.Call(self.span(meta), function, tuple(each for each in arguments if each is not None))
-
     def elsewhere(self, meta: Meta, children: list) -> syntax.Elsewhere:
         name, subscripts, *inputs = children
         return syntax.Elsewhere(self.span(meta), syntax.Name(self.span(meta), name, subscripts), tuple(inputs))
-
-    def array(self, meta: Meta, children: list) -> syntax.Array:
-        return syntax.Array(self.span(meta), tuple(children))
 
     def slice(self, meta: Meta, children: list) -> syntax.Subscript:
         first, last = children

@@ -232,16 +232,12 @@ def definition(document: Document, line: int, column: int) -> list[Span]:
     """Where the name at a place is declared; several places for a `let` by cases."""
     place = document.at(line, column)
     if place is None:
-        return _used_file(document, line, column)
+        # The beginning of the file whose path in a `use` line stands at a place.
+        for part in document.source.parts:
+            if part.used is not None and part.used.line == line and part.used.column <= column <= part.used.end_column:
+                return [Span(part.line, 1, part.line, 1)]
+        return []
     return [each.span for each in document.same(place) if each.declares]
-
-
-def _used_file(document: Document, line: int, column: int) -> list[Span]:
-    """The beginning of the file whose path in a `use` line stands at a place."""
-    for part in document.source.parts:
-        if part.used is not None and part.used.line == line and part.used.column <= column <= part.used.end_column:
-            return [Span(part.line, 1, part.line, 1)]
-    return []
 
 
 def references(document: Document, line: int, column: int, declarations: bool = True) -> list[Span]:

@@ -100,7 +100,13 @@ class Program:
         """The same program with all that is read of its latents, and every opaque call, that has a name."""
         declarations = self.translator.declarations
         for name in declarations.lets if declarations.externals else ():
-            self._translate(name)
+            # Make the opaque calls of a quantity known that no likelihood reads.
+            axes = declarations.axes_of(name)
+            try:
+                self.translator.let(name, tuple(axis_key(axis) for axis in axes))
+            except NeedsElements:
+                for at in np.ndindex(self.translator.shape(axes)):
+                    self.translator.let(name, tuple(place + 1 for place in at))
         fitted = {name: group.readings for group in self.groups for name in group.names}
         groups = grouping.read_more(
             self.groups, grouping.predicted_readings(self.translator, self.observations, fitted)
@@ -118,16 +124,6 @@ class Program:
     def _reading(self, *, jointly: bool) -> Program:
         groups = grouping.read_again(self.groups, jointly=jointly)
         return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, grouping.columns(groups)))
-
-    def _translate(self, let: str) -> None:
-        """Make the opaque calls of a quantity known that no likelihood reads."""
-        axes = self.translator.declarations.axes_of(let)
-        keys = tuple(axis_key(axis) for axis in axes)
-        try:
-            self.translator.let(let, keys)
-        except NeedsElements:
-            for at in np.ndindex(self.translator.shape(axes)):
-                self.translator.let(let, tuple(place + 1 for place in at))
 
     @property
     def coupled(self) -> bool:
@@ -283,9 +279,7 @@ def registered_in(declarations: m.Declarations) -> dict[str, str]:
     """The registered distributions that a model needs, and what they are."""
     calls = [each.distribution for each in declarations.observations]
     calls += [each.prior for each in declarations.params.values() if each.prior is not None]
-    for call in calls:  # grows by components as it goes
-        calls += call.components
-    names = {each.name for each in calls if each.log_density is None}
+    names = {each.name for call in calls for each in call.calls() if each.log_density is None}
     return {name: DENSITIES[name].said for name in sorted(names & DENSITIES.keys()) if DENSITIES[name].said}
 
 

@@ -159,10 +159,9 @@ def functionals_of(interpreter: Interpreter) -> dict[str, tuple[m.Functional, ..
     """The functionals of each latent, its value at the row's own inputs first."""
     declarations = interpreter.declarations
     found = {name: dict.fromkeys(own_values(interpreter, each)) for name, each in declarations.latents.items()}
-    for expression in _expressions(declarations):
-        for read in _reads(expression):
-            if read.name in found:
-                found[read.name] |= dict.fromkeys(_written_out(interpreter, read))
+    for read in m.reads_of(*_expressions(declarations)):
+        if read.name in found:
+            found[read.name] |= dict.fromkeys(_written_out(interpreter, read))
     return {name: tuple(functionals) for name, functionals in found.items()}
 
 
@@ -210,13 +209,6 @@ def _expressions(declarations: m.Declarations) -> Iterator[m.Expression]:
         yield from observation.distribution.expressions()
         if observation.transform is not None:
             yield observation.transform
-
-
-def _reads(expression: m.Expression) -> Iterator[m.Read]:
-    if isinstance(expression, m.Read):
-        yield expression
-    for part in m.parts(expression):
-        yield from _reads(part)
 
 
 # Sizes and inputs that the user leaves open: sizes of 2, and inputs over a range in which the latents vary.

@@ -251,15 +251,8 @@ def _shown(subscript: m.Subscript) -> str:
 
 def _columns_axis(kernel: m.KernelFormula) -> m.Axis | None:
     """The axis of the points in the body, when they have several columns."""
-    stack = [kernel.body]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, m.Local) and part.name in kernel.points and part.subscripts:
-            whole = next((s.axis for s in part.subscripts if isinstance(s, m.Whole)), None)
-            if whole is not None:
-                return whole
-        stack += m.parts(part)
-    return None
+    points = (p for p in m.every_part(kernel.body) if isinstance(p, m.Local) and p.name in kernel.points)
+    return next((each.axis for point in points for each in point.subscripts if isinstance(each, m.Whole)), None)
 
 
 def _is_positive(translator: Translator, expression: m.Expression) -> bool:

@@ -284,15 +284,13 @@ def field_quantities(declarations: m.Declarations) -> frozenset[str]:
 
 def opaque_calls(declarations: m.Declarations) -> Iterator[tuple[str, int, tuple[m.Expression, ...]]]:
     """Every call of an opaque function: its name, how many observed values it takes, and its other arguments."""
-    waiting: list[m.Expression] = [case.body for let in declarations.lets.values() for case in let.cases]
+    bodies: list[m.Expression] = [case.body for let in declarations.lets.values() for case in let.cases]
     for observation in declarations.observations:
         call = observation.distribution
-        waiting += call.expressions()
-        waiting += [observation.transform] if observation.transform is not None else []
+        bodies += call.expressions()
+        bodies += [observation.transform] if observation.transform is not None else []
         if call.external:
             yield call.name, len(observation.outputs), tuple(call.arguments.values())
-    while waiting:
-        expression = waiting.pop()
-        if isinstance(expression, m.ExternalCall):
-            yield expression.function, 0, expression.arguments
-        waiting.extend(m.parts(expression))
+    for each in m.every_part(*bodies):
+        if isinstance(each, m.ExternalCall):
+            yield each.function, 0, each.arguments

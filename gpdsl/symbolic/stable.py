@@ -162,11 +162,7 @@ def _log1p(value: sp.Expr) -> sp.Expr | None:
         return f.log1mexp(-less.args[0])
     if isinstance(value, sp.Add) and -1 in value.args:
         return _log(value + 1)
-    return _log_of_remainder(less)
-
-
-def _log_of_remainder(less: sp.Expr) -> sp.Expr | None:
-    """log(1 - n/d) = log((d - n) / d), where n is a part of the sum d."""
+    # log(1 - n/d) = log((d - n) / d), where n is a part of the sum d.
     top, bottom = sp.fraction(less)
     if not isinstance(bottom, sp.Add) or len(bottom.args) > RATIONAL or not shows_positive(bottom):
         return None

@@ -11,12 +11,13 @@ from gpdsl.language.checker import functionals, reductions
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import fact_of, number, operation, read_at_level, remember
 from gpdsl.language.checker.functions import external_call, function_call
+from gpdsl.language.checker.monotone import reads_latent
 from gpdsl.language.checker.scope import SORTS, Fact, Place, Scope
 from gpdsl.language.errors.axes import IndexNotBound
 from gpdsl.language.errors.calls import LatentCalled, NotAValue, WrongArity
 from gpdsl.language.errors.names import LatentEquality, NotReadable, UnknownFunction, UnknownName, UsedBeforeDefined
 from gpdsl.language.habits import word_habit
-from gpdsl.language.model import Expression, IndexNumber, Local, Read, parts
+from gpdsl.language.model import Expression, IndexNumber, Local, Read
 from gpdsl.language.vocabulary import BUILTINS, CONSTANTS, CONTRACTIONS, FUNCTIONS, REDUCTIONS
 
 # `if c then a else b`, and its condition: comparisons joined by `and`, `or` and `not`.
@@ -32,21 +33,6 @@ def condition(scope: Scope, place: Place, formula: syntax.Condition) -> Expressi
     if formula.operator in EXACT and any(reads_latent(scope, side) for side in sides):
         scope.problems.fail(LatentEquality(formula.span, formula.operator))
     return operation(scope, place, formula.span, formula.operator, sides)
-
-
-def reads_latent(scope: Scope, expression: Expression) -> bool:
-    """Whether a value depends on a latent, directly or through a `let`."""
-    seen: set[str] = set()
-    pending = [expression]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, Read) and (each.name in scope.latents or each.name in scope.rows):
-            return True
-        if isinstance(each, Read) and each.name in scope.lets and each.name not in seen:
-            seen.add(each.name)
-            pending += [case.body for case in scope.lets[each.name].cases]
-        pending += parts(each)
-    return False
 
 
 _ADVICE = {

@@ -203,7 +203,12 @@ def expand(
         body = check(scope, inner, statement.value)
     if body is None:
         _blame_call(scope, call, statement, before)
-    _check_growth(scope, call, body)
+    fact = fact_of(scope, body)
+    if fact.depth > 2 * MAX_FUNCTION_DEPTH:
+        scope.problems.fail(CallsTooDeep(call.span, call.function.text, 2 * MAX_FUNCTION_DEPTH))
+    scope.expanded += fact.terms + _CALL_TERMS
+    if scope.expanded > MAX_EXPANDED:
+        scope.problems.fail(CallsTooMany(call.span, MAX_EXPANDED))
     return body
 
 
@@ -217,15 +222,6 @@ def _blame_call(scope: Scope, call: syntax.Call, statement: Statement, before: i
         else:
             scope.problems.add(InsideCall(call.span, name, line, each.message_text(), each.help_text()))
     scope.problems.give_up()
-
-
-def _check_growth(scope: Scope, call: syntax.Call, body: m.Expression) -> None:
-    fact = fact_of(scope, body)
-    if fact.depth > 2 * MAX_FUNCTION_DEPTH:
-        scope.problems.fail(CallsTooDeep(call.span, call.function.text, 2 * MAX_FUNCTION_DEPTH))
-    scope.expanded += fact.terms + _CALL_TERMS
-    if scope.expanded > MAX_EXPANDED:
-        scope.problems.fail(CallsTooMany(call.span, MAX_EXPANDED))
 
 
 # Opaque functions: their declaration, and calls that pass whole arrays of the declared dimensions.

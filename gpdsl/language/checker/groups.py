@@ -188,14 +188,9 @@ def _seen(kernel: m.Kernel, arguments: tuple[str, ...]) -> list[tuple[tuple[Span
         case m.KernelFormula(levels=levels, on=on) if levels:
             return _seen(replace(kernel, levels=(), on=on[:-1]), arguments)
         case m.KernelCall(name=name, kernels=()) | m.KernelFormula(name=name):
-            names = [each.name for one in kernel.on for each in _reads(one)] if kernel.on else arguments
+            names = [each.name for each in m.reads_of(*kernel.on)] if kernel.on else arguments
             return [((kernel.span, name), each) for each in names]
     return [each for part in m.kernels_in(kernel) for each in _seen(part, arguments)]
-
-
-def _reads(expression: m.Expression) -> list[m.Read]:
-    found = [each for part in m.parts(expression) for each in _reads(part)]
-    return [expression, *found] if isinstance(expression, m.Read) else found
 
 
 def refuse_levels_in_kernel(scope: Scope, formula: syntax.Formula, name: str, axes: Sequence[m.Axis]) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from gpdsl.language import model as m, syntax
+from gpdsl.language.checker import monotone
 from gpdsl.language.checker.axes import read
 from gpdsl.language.checker.build import require_axes
-from gpdsl.language.checker.expressions import check_expression, reads_latent
+from gpdsl.language.checker.expressions import check_expression
 from gpdsl.language.checker.functions import check_formula, expand, nodes, passed_arguments
-from gpdsl.language.checker.lets import guard_of, reach, values
-from gpdsl.language.checker.monotone import RANGES, Course, Tables, Undefined, counterexample, course, value_at
+from gpdsl.language.checker.lets import guard_of, reach
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Passed, Place, Scope
 from gpdsl.language.errors.axes import BadSubscript
 from gpdsl.language.errors.calls import NotAnOutput, WrongKind
@@ -63,17 +63,6 @@ class Observed:
         guards = self.guards or tuple(m.Guard(axis.name or "") for axis in self.axes)
         pairs = zip(self.axes, guards, strict=True)
         return {axis.name: reach(guard, axis) for axis, guard in pairs if axis.name is not None}
-
-    def boxes(self, sizes: Iterable[int]) -> list[frozenset[int]]:
-        """The elements meant along each declared axis, when the axes have these sizes."""
-        guards, found = list(self.guards), []
-        for subscript, axis, size in zip(self.subscripts, self.output.axes, sizes, strict=True):
-            if isinstance(subscript, m.Fixed):
-                found.append(frozenset({subscript.position}))
-                continue
-            guard = guards.pop(0) if guards else m.Guard(axis.name or "")
-            found.append(frozenset(values(guard, m.Axis(axis.name, size=size))))
-        return found
 
 
 def check_left(scope: Scope, formula: syntax.Formula, right: syntax.Formula | None = None) -> Observed:
@@ -210,8 +199,8 @@ def _monotone(scope: Scope, formula: syntax.Formula, observed: Observed) -> Obse
     require_axes(scope, left, checked, observed.axes)
     _refuse_latents(scope, formula, checked, output)
     try:
-        found = course(scope, checked)
-    except Undefined as problem:
+        found = monotone.course(scope, checked)
+    except monotone.Undefined as problem:
         remedy = _DEFINED[output.kind].format(name=output.name)
         span = formula.span if problem.expression.span.line != formula.span.line else problem.expression.span
         what = problem.operator, output.name, output.kind, output.span.line, problem.needs
@@ -221,14 +210,14 @@ def _monotone(scope: Scope, formula: syntax.Formula, observed: Observed) -> Obse
     return replace(observed, transform=checked, kind=_kind(found))
 
 
-def _kind(found: Course) -> str:
+def _kind(found: monotone.Course) -> str:
     if found.low >= 0:
         return "unit" if found.high <= 1 else "positive"
     return "real"
 
 
 def _try(scope: Scope, formula: syntax.Formula, checked: m.Expression, output: m.Output) -> None:
-    why = counterexample(scope, checked, output.name)
+    why = monotone.counterexample(scope, checked, output.name)
     if why:
         forms = "`log(y)`, `y^3` or `y + a*tanh(b*y)` with a, b positive"
         remedy = f"use a function that only rises or only falls, such as {forms}"
@@ -238,16 +227,11 @@ def _try(scope: Scope, formula: syntax.Formula, checked: m.Expression, output: m
 
 
 def _refuse_latents(scope: Scope, formula: syntax.Formula, checked: m.Expression, output: m.Output) -> None:
-    if reads_latent(scope, checked):
-        name = next((each for each in names_in(checked) if each in scope.latents or each in scope.lets), "f")
+    if monotone.reads_latent(scope, checked):
+        names = (each.name for each in m.reads_of(checked))
+        name = next((each for each in names if each in scope.latents or each in scope.lets), "f")
         remedy = f"move it to the right side, as in `{output.name} ~ Normal({name}, s)`"
         scope.problems.fail(LeftSide(formula.span, f"`{name}` depends on a latent", remedy))
-
-
-def names_in(expression: m.Expression) -> list[str]:
-    """Every name that a value reads, calls written out."""
-    own = [expression.name] if isinstance(expression, m.Read) else []
-    return own + [name for part in m.parts(expression) for name in names_in(part)]
 
 
 # Whether a transformed left side reaches every value its distribution allows: else that is no density.
@@ -303,7 +287,7 @@ def suspect(declarations: m.Declarations) -> Iterator[m.Observation]:
         if call.log_density is not None:
             yield each
         elif not call.external and each.transform is None and kind in _ENDS:
-            own, allowed = RANGES[kind], _support(declarations, call)
+            own, allowed = monotone.RANGES[kind], _support(declarations, call)
             if not (_covers(own[0], allowed[0]) and _covers(-own[1], -allowed[1])):
                 yield each
 
@@ -321,12 +305,12 @@ def _words(ends: Range) -> str:
     return f"below {high:.4g}" if math.isfinite(high) else "everywhere"
 
 
-def image(tables: Tables, transform: m.Expression, output: m.Output) -> Range | None:
+def image(tables: monotone.Tables, transform: m.Expression, output: m.Output) -> Range | None:
     """The values between which a transform lies at the initial parameters; None where they cannot be computed."""
     ends = []
     for points in _ENDS[output.kind]:
         try:
-            values = [value_at(tables, transform, y) for y in points]
+            values = [monotone.value_at(tables, transform, y) for y in points]
         except (KeyError, IndexError, TypeError):
             return None
         finite = [each for each in values if math.isfinite(each)]
@@ -343,23 +327,23 @@ def _limit(values: list[float], *, complete: bool) -> float:
     return math.copysign(math.inf, last - before) if moves or not complete else round(last, 12) + 0.0
 
 
-def _support(tables: Tables, call: m.DistributionCall) -> Range:
+def _support(tables: monotone.Tables, call: m.DistributionCall) -> Range:
     """The values a distribution gives probability to; a bound that only data tell is taken for granted."""
     if not call.components:
-        return RANGES.get(DISTRIBUTIONS[call.name].support, RANGES["real"])
+        return monotone.RANGES.get(DISTRIBUTIONS[call.name].support, monotone.RANGES["real"])
     inside = [_support(tables, each) for each in call.components]
     low, high = min(each[0] for each in inside), max(each[1] for each in inside)
     bounds = [_bound(tables, call, name) for name in ("lower", "upper")]
     return (low if bounds[0] is None else max(low, bounds[0]), high if bounds[1] is None else min(high, bounds[1]))
 
 
-def _bound(tables: Tables, call: m.DistributionCall, name: str) -> float | None:
+def _bound(tables: monotone.Tables, call: m.DistributionCall, name: str) -> float | None:
     if name not in call.arguments:
         return None
     written = call.arguments[name]
-    if any(each in tables.inputs for each in names_in(written)):
+    if any(each.name in tables.inputs for each in m.reads_of(written)):
         return math.inf if name == "lower" else -math.inf
-    return value_at(tables, written, 0.0)
+    return monotone.value_at(tables, written, 0.0)
 
 
 # `density huber(y | mu, s) = ...`: log densities by formula, and their use right of `~`.

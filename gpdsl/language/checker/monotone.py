@@ -28,6 +28,20 @@ Tables: TypeAlias = Scope | m.Declarations
 """What is known of the names of a file: a `Scope` while it is checked, `Declarations` afterwards."""
 
 
+def reads_latent(tables: Tables, expression: m.Expression) -> bool:
+    """Whether a value depends on a latent, directly or through a `let`."""
+    seen: set[str] = set()
+    pending = [expression]
+    while pending:
+        for each in m.reads_of(pending.pop()):
+            if each.name in tables.latents or each.name in tables.rows:
+                return True
+            if each.name in tables.lets and each.name not in seen:
+                seen.add(each.name)
+                pending += [case.body for case in tables.lets[each.name].cases]
+    return False
+
+
 @dataclass(frozen=True)
 class Course:
     """How a value moves with the output: `direction` is 1, -1, 0 (it does not) or None (nobody knows).

@@ -54,11 +54,8 @@ def _generic_axis(scope: Scope, subscript: syntax.Subscript, position: int) -> m
 
 def has_unknown_axes(place: Place, expression: m.Expression) -> bool:
     """Whether an expression in a definition reads an argument as a whole, with whatever axes a call will give it."""
-    if not place.generic:
-        return False
-    if isinstance(expression, m.Local):
-        return not expression.subscripts
-    return any(has_unknown_axes(place, part) for part in m.parts(expression))
+    local = (each for each in m.every_part(expression) if isinstance(each, m.Local)) if place.generic else ()
+    return any(not each.subscripts for each in local)
 
 
 def unknown_reduction(scope: Scope, span: Span, operator: str, body: m.Expression) -> m.Expression:

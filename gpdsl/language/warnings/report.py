@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 
 from gpdsl.language import model as m
+from gpdsl.language.checker.monotone import reads_latent
 from gpdsl.language.errors.base import Mistake, render_plain
 from gpdsl.language.model import Declarations
 from gpdsl.language.vocabulary import DISTRIBUTIONS, Source
@@ -119,7 +120,7 @@ def _unbounded(declarations: m.Declarations, expression: m.Expression) -> bool:
         case m.Operation(operator="+" | "-", operands=operands):
             linear = [_unbounded(declarations, each) for each in operands]
             return any(linear) and all(
-                known or not _reads_latent(declarations, each) for known, each in zip(linear, operands, strict=True)
+                known or not reads_latent(declarations, each) for known, each in zip(linear, operands, strict=True)
             )
         case m.Operation(operator="/", operands=(left, right)):
             return _unbounded(declarations, left) and _keeps_sign(declarations, right)
@@ -132,21 +133,7 @@ def _unbounded(declarations: m.Declarations, expression: m.Expression) -> bool:
 
 def _keeps_sign(declarations: m.Declarations, factor: m.Expression) -> bool:
     positive = isinstance(factor, m.Operation) and factor.operator in _POSITIVE
-    return positive or not _reads_latent(declarations, factor)
-
-
-def _reads_latent(declarations: m.Declarations, expression: m.Expression) -> bool:
-    pending, seen = [expression], set[str]()
-    while pending:
-        each = pending.pop()
-        pending += m.parts(each)
-        if isinstance(each, m.Read):
-            if each.name in declarations.latents or each.name in declarations.rows:
-                return True
-            if each.name in declarations.lets and each.name not in seen:
-                seen.add(each.name)
-                pending += [case.body for case in declarations.lets[each.name].cases]
-    return False
+    return positive or not reads_latent(declarations, factor)
 
 
 # Names that nothing reads, and latents and parameters that no observation depends on.
@@ -178,7 +165,11 @@ def unused_names(declarations: m.Declarations) -> Iterator[Mistake]:
     uses = {name: set(_names(each)) - {name} for name, each in _declared(declarations)}
     observed = set(_names(declarations.observations))
     read = observed.union(*uses.values())
-    from_data = _reachable(observed, uses)
+    from_data, pending = set(observed), list(observed)
+    while pending:
+        new = uses.get(pending.pop(), set()) - from_data
+        from_data |= new
+        pending += new
     for table, what in _TABLES.items():
         for name, declaration in getattr(declarations, table).items():
             if not declarations.outputs or not declarations.source.is_own(declaration.span):
@@ -192,15 +183,6 @@ def unused_names(declarations: m.Declarations) -> Iterator[Mistake]:
 def _declared(declarations: m.Declarations) -> Iterator[tuple[str, m.Declaration]]:
     for table in (*_TABLES, "outputs", "lets"):
         yield from getattr(declarations, table).items()
-
-
-def _reachable(start: Iterable[str], uses: Mapping[str, set[str]]) -> set[str]:
-    found, pending = set(start), list(start)
-    while pending:
-        new = uses.get(pending.pop(), set()) - found
-        found |= new
-        pending += new
-    return found
 
 
 def _names(root: object) -> Iterator[str]:

@@ -83,7 +83,8 @@ class Expressions:
             case m.Reduction():
                 return self._reduction(expression)
             case m.FunctionCall():
-                return self._function_call(expression)
+                function = self.symbols.of(expression.function).render()
+                return Printed(applied(function, self.arguments(expression.function, expression.arguments)))
             case m.ExternalCall():
                 return Printed(self._external(expression))
         raise TypeError(f"no LaTeX for {type(expression).__name__}")
@@ -100,7 +101,10 @@ class Expressions:
             case "if":
                 return Printed(self._cases(operation))
             case "and" | "or" | "not":
-                return self._logical(name, operands)
+                shown = [self._proposition(each) for each in operands]
+                return Printed(
+                    rf"\text{{not }} {shown[0]}" if name == "not" else rf"\text{{ {name} }}".join(shown), SUM
+                )
             case "sqrt":
                 return Printed(rf"\sqrt{{{self.text(operands[0])}}}")
             case "abs":
@@ -162,10 +166,6 @@ class Expressions:
                 return f"{number(above.value).text}/{number(below.value).text}"
         return self.text(exponent)
 
-    def _logical(self, name: str, operands: Sequence[m.Expression]) -> Printed:
-        shown = [self._proposition(each) for each in operands]
-        return Printed(rf"\text{{not }} {shown[0]}" if name == "not" else rf"\text{{ {name} }}".join(shown), SUM)
-
     def _proposition(self, condition: m.Expression) -> str:
         joint = isinstance(condition, m.Operation) and condition.operator in {"and", "or", "not"}
         return parenthesised(self.text(condition)) if joint else self.text(condition)
@@ -203,10 +203,6 @@ class Expressions:
         """The letter that runs along an axis and the limits of a sum; nothing where only a call tells its size."""
         index, size = self.symbols.index(axis), self.symbols.size(axis)
         return index, f"_{{{index}=1}}^{{{size}}}" if size else ""
-
-    def _function_call(self, call: m.FunctionCall) -> Printed:
-        function = self.symbols.of(call.function).render()
-        return Printed(applied(function, self.arguments(call.function, call.arguments)))
 
     def arguments(self, function: str, arguments: Sequence[m.Expression]) -> str:
         """Arguments as the definition has them: parameters after a semicolon."""

@@ -324,9 +324,5 @@ def formula_definition(expressions: Expressions, kernel: m.KernelDefinition) -> 
 
 def vector_locals(expression: m.Expression) -> set[str]:
     """The arguments of a definition that are read element by element."""
-    found = (
-        {expression.name} if isinstance(expression, m.Local) and (expression.axes or expression.subscripts) else set()
-    )
-    for each in m.parts(expression):
-        found |= vector_locals(each)
-    return found
+    local = (each for each in m.every_part(expression) if isinstance(each, m.Local))
+    return {each.name for each in local if each.axes or each.subscripts}
