@@ -185,7 +185,15 @@ def evaluate(
             values[row] = value
         left = np.asarray([row for row in left if row not in known], int)
         model.account.hits += len(known)
-    left, faults = _attempts(batch, left, values)
+    # Fill in values as often as the policy has it, and the budget; the rows that still fail, and why.
+    account, faults = batch.model.account, dict[int, Fault]()
+    for attempt in range(batch.model.failures.attempts + 1):
+        if not left.size or (attempt and account.remaining < left.size):
+            break
+        faults = batch.evaluated(left, values)
+        account.failures += len(faults)
+        left = np.asarray(sorted(faults), int)
+
     if cache is not None:
         cache.keep(model, arguments, values, np.asarray(sorted({*range(batch.rows)} - {*known, *faults}), int))
     failed = np.zeros(batch.rows, bool)
@@ -194,18 +202,6 @@ def evaluate(
         raise batch.error(faults)
     model.account.penalised += int(failed.sum())
     return Evaluated(values, failed)
-
-
-def _attempts(batch: _Batch, left: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, dict[int, Fault]]:
-    """Fill in values as often as the policy has it, and the budget; the rows that still fail, and why."""
-    account, faults = batch.model.account, dict[int, Fault]()
-    for attempt in range(batch.model.failures.attempts + 1):
-        if not left.size or (attempt and account.remaining < left.size):
-            break
-        faults = batch.evaluated(left, values)
-        account.failures += len(faults)
-        left = np.asarray(sorted(faults), int)
-    return left, faults
 
 
 @dataclass(frozen=True, eq=False)

@@ -255,7 +255,13 @@ class _Batch:
             for pipe in wait([w.pipe for w in team if w.pieces or not w.ready], self._patience()):
                 self._hear(next(w for w in team if w.pipe is pipe))
             for worker in [w for w in team if time.monotonic() > w.limit(self.job.patience)]:
-                self._end_overdue(worker)
+                row = worker.row
+                self._left(worker)
+                if not worker.pieces:
+                    raise ForwardModelError(NoWorkers(self.job.name, f"one did not start within {START_SECONDS:.0f} s"))
+                piece = self.waiting.popleft()
+                self._blame(piece, piece.start if row is None else row, jobs.Fault("timeout", "no answer"))
+
         return self.results
 
     def _ahead(self) -> bool:
@@ -338,11 +344,3 @@ class _Batch:
         """Seconds to wait for the next message; the least, as a worker notes its time without a message."""
         first = min((w.limit(self.job.patience) for w in self.pool.team), default=0.0)
         return min(max(first - time.monotonic(), 0.001), 1.0, max(0.2 * self.job.patience, 0.001))
-
-    def _end_overdue(self, worker: Member) -> None:
-        row = worker.row
-        self._left(worker)
-        if not worker.pieces:
-            raise ForwardModelError(NoWorkers(self.job.name, f"one did not start within {START_SECONDS:.0f} s"))
-        piece = self.waiting.popleft()
-        self._blame(piece, piece.start if row is None else row, jobs.Fault("timeout", "no answer"))

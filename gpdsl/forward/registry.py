@@ -58,16 +58,6 @@ def retry(attempts: int, otherwise: str = "raise") -> Policy:
     return Policy(attempts, otherwise)
 
 
-def policy_of(name: str, given: object) -> Policy:
-    """The policy a registration asks for. Raises ForwardModelError for none that exists."""
-    match given:
-        case Policy():
-            return given
-        case str("raise" | "penalise"):
-            return Policy(0, given)
-    raise errors.ForwardModelError(errors.UnknownPolicy(name, repr(given)))
-
-
 Function = Callable[..., Any]
 FORWARD = "forward model"
 LIKELIHOOD = "likelihood"
@@ -111,7 +101,12 @@ class ForwardModel:
     @property
     def failures(self) -> Policy:
         """What happens to rows that fail."""
-        return policy_of(self.name, self.policy)
+        match self.policy:
+            case Policy():
+                return self.policy
+            case str("raise" | "penalise"):
+                return Policy(0, self.policy)
+        raise errors.ForwardModelError(errors.UnknownPolicy(self.name, repr(self.policy)))
 
 
 class How(TypedDict, total=False):

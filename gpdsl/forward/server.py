@@ -97,7 +97,12 @@ def answer(served: Mapping[str, Together], path: str, body: bytes) -> dict[str, 
     name = path.rstrip("/").rsplit("/", 1)[-1]
     if name == "Info":
         return {"protocolVersion": VERSION, "models": list(served)}
-    question = _question(body)
+    try:
+        question = json.loads(body)
+    except (ValueError, RecursionError) as problem:
+        raise Refused(400, "InvalidInput", "the question is no JSON") from problem
+    if not isinstance(question, dict):
+        raise Refused(400, "InvalidInput", "the question is no JSON object")
     model = served.get(question.get("name", "")) if isinstance(question.get("name", ""), str) else None
     if model is None:
         raise Refused(400, "ModelNotFound", f"there is no model {question.get('name')!r}, but {', '.join(served)}")
@@ -116,16 +121,6 @@ def answer(served: Mapping[str, Together], path: str, body: bytes) -> dict[str, 
     if name in (*SLOPES, *ABSENT):
         raise Refused(400, "UnsupportedFeature", f"{name} is not supported")
     raise Refused(404, "InvalidInput", f"there is no question {path}")
-
-
-def _question(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as problem:
-        raise Refused(400, "InvalidInput", "the question is no JSON") from problem
-    if not isinstance(found, dict):
-        raise Refused(400, "InvalidInput", "the question is no JSON object")
-    return found
 
 
 def _evaluated(model: Together, given: Any) -> list[list[float]]:
@@ -362,18 +357,16 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(400, "InvalidInput", "the question is shorter than it says")
         return body
 
-    def _verify_host(self) -> None:
-        """Raise Refused for a question that was meant for another server than one of this machine, or for several."""
-        named = self.headers.get_all("Host") or []
-        if len(named) > 1 or (not named and self.request_version != "HTTP/1.0"):
-            raise Refused(400, "InvalidInput", "a question names its host, once")
-        host = re.sub(r":[0-9]*\Z", "", named[0].strip().lower()) if named else ""
-        if self.hosts and named and host not in self.hosts and not _is_loopback(host):
-            raise Refused(403, "InvalidInput", f"this server is not {host}")
-
     def _answered(self) -> tuple[int, dict[str, Any]]:
         try:
-            self._verify_host()
+            # Refused is a question that was meant for another server than one of this machine, or for several.
+            named = self.headers.get_all("Host") or []
+            if len(named) > 1 or (not named and self.request_version != "HTTP/1.0"):
+                raise Refused(400, "InvalidInput", "a question names its host, once")
+            host = re.sub(r":[0-9]*\Z", "", named[0].strip().lower()) if named else ""
+            if self.hosts and named and host not in self.hosts and not _is_loopback(host):
+                raise Refused(403, "InvalidInput", f"this server is not {host}")
+
             body = self._body()
         except Refused as refusal:
             self.close_connection = True  # what follows may be the rest of the question

@@ -75,7 +75,16 @@ class _Batch:
             self._start()
         with self.change:
             while True:
-                self._collect()
+                for piece in list(self.running):
+                    if piece.problem is not None:
+                        raise piece.problem
+                    if piece.answer is not None:
+                        self.running.remove(piece)
+                        self.results.append((piece.rows, piece.answer))
+                    elif self._late(piece):
+                        self.running.remove(piece)
+                        self._give_up(piece)
+
                 if not (self.waiting or self.running) or self._failed():
                     break
                 self.change.wait(self._wait())
@@ -123,17 +132,6 @@ class _Batch:
         now = time.monotonic()
         left = [self.job.timeout - (now - piece.since) for piece in self.running if piece.since]
         return min(max(min(left, default=0.05), 0.001), 1.0)
-
-    def _collect(self) -> None:
-        for piece in list(self.running):
-            if piece.problem is not None:
-                raise piece.problem
-            if piece.answer is not None:
-                self.running.remove(piece)
-                self.results.append((piece.rows, piece.answer))
-            elif self._late(piece):
-                self.running.remove(piece)
-                self._give_up(piece)
 
     def _late(self, piece: _Piece) -> bool:
         limit = self.job.timeout

@@ -220,9 +220,17 @@ def serve(pipe: Connection, clock: Any, packed: Packed, threads: int) -> None:
     A message is a function to load, or work: the function, the number of the first row, whether it is vectorised,
     whether to stop at a row that failed, and the arguments.
     """
-    _ignore_interrupts()
+    # Ctrl-C is for the parent, which ends its workers, and has blocked it for this process from its birth on.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.name == "posix":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _limit_threads(threads)
+    # Workers share the cores: without this, each one's linear algebra would use all of them.
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=max(threads, 1))
+
     functions: dict[Packed, Callable[..., Any]] = {}
 
     def answer(message: Any) -> Any:
@@ -243,13 +251,6 @@ def serve(pipe: Connection, clock: Any, packed: Packed, threads: int) -> None:
             said = answer(message)
             pipe.send(said)
             message = pipe.recv()
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C is for the parent, which ends its workers, and has blocked it for this process from its birth on."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if os.name == "posix":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:
@@ -283,13 +284,6 @@ def _function(packed: Packed) -> Callable[..., Any]:
     for part in packed.name.split("."):
         value = getattr(value, part)
     return value  # type: ignore[no-any-return]
-
-
-def _limit_threads(threads: int) -> None:
-    """Workers share the cores: without this, each one's linear algebra would use all of them."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(limits=max(threads, 1))
 
 
 # Time-outs for the pipe to a worker: a process that is stopped must not stop the one that writes to it.

@@ -131,13 +131,11 @@ def _regressed(fit: tuple[Array, Array], apply: tuple[Array, Array], latents: in
     intercept, slopes = _regress(*fit)
     features, values = apply
     residual = values - intercept[..., None] - jnp.einsum("...sf,...f->...s", features, slopes)
-    exact = slopes * _second_moments(latents, features.shape[-1])
+    # E[z^2] = 1, E[(z^2 - 1)^2] = 2, E[(z_i z_j)^2] = 1: what a slope contributes to E[l * feature].
+    exact = slopes * np.concatenate(
+        [np.ones(latents), 2.0 * np.ones(latents), np.ones(features.shape[-1] - 2 * latents)]
+    )
     return exact + jnp.mean(residual[..., None] * features, axis=-2)
-
-
-def _second_moments(latents: int, count: int) -> Float[np.ndarray, "features"]:
-    """E[z^2] = 1, E[(z^2 - 1)^2] = 2, E[(z_i z_j)^2] = 1: what a slope contributes to E[l * feature]."""
-    return np.concatenate([np.ones(latents), 2.0 * np.ones(latents), np.ones(count - 2 * latents)])
 
 
 def _regress(features: Array, values: Array) -> tuple[Array, Array]:

@@ -59,20 +59,17 @@ def _halves(draw: Callable[[Array, Shape], Array], key: Array, shape: Shape) -> 
 
 def _kronecker(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:
     """Randomised quasi-Monte-Carlo: a Kronecker sequence over the samples, shifted anew for every component and row."""
-    slopes = jnp.asarray(_kronecker_slopes(shape[-1]))
+    # Powers of the inverse root of x^(d+1) = x + 1, the generalised golden ratio: a low-discrepancy sequence.
+    dimension = shape[-1]
+    root = 2.0
+    for _ in range(64):
+        root = (1.0 + root) ** (1.0 / (dimension + 1))
+    slopes = jnp.asarray((1.0 / root) ** np.arange(1, dimension + 1))
     lattice = (jnp.arange(1, shape[0] + 1)[:, None] * slopes) % 1.0
     shift = jax.random.uniform(key, shape[1:], dtype=slopes.dtype)
     uniform = (lattice[:, None, None, :] + shift) % 1.0
     tiny = jnp.finfo(uniform.dtype).eps
     return ndtri(jnp.clip(uniform, tiny, 1.0 - tiny))
-
-
-def _kronecker_slopes(dimension: int) -> np.ndarray:
-    """Powers of the inverse root of x^(d+1) = x + 1, the generalised golden ratio: a low-discrepancy sequence."""
-    root = 2.0
-    for _ in range(64):
-        root = (1.0 + root) ** (1.0 / (dimension + 1))
-    return (1.0 / root) ** np.arange(1, dimension + 1)
 
 
 def _antithetic(key: Array, shape: Shape) -> Float[Array, "samples components rows latents"]:

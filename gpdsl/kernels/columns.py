@@ -67,7 +67,19 @@ def selection(expressions: Iterable[m.Expression], space: Space) -> Selection:
         own = space.own(expression.axes)
         width += math.prod(space.translator.shape(own))
         for formula in _formulas(expression, own, space.translator):
-            found.append(_in_columns(formula, expression, space, numbers))
+            pairs = {}
+            for symbol in formula.free_symbols:
+                ref = space.translator.references[symbol]
+                if ref.name in space.starts and ref.kind != "param":
+                    pairs[symbol] = _block(ref, space)
+                else:
+                    read = _reading(ref, expression, space)
+                    # what another column reads, too, is the same number: columns on a sphere are so for no two of them
+                    read = next((each for each in numbers if replace(each, span=read.span) == read), read)
+                    pairs[symbol] = numbers.setdefault(
+                        read, sp.Symbol(f"number{len(numbers) + 1}", **symbol.assumptions0)
+                    )
+            found.append(formula.xreplace(pairs))
     return tuple(_merged(found)), tuple(numbers), width
 
 
@@ -79,22 +91,6 @@ def _formulas(expression: m.Expression, own: tuple[m.Axis, ...], translator: Tra
         axis = own[0]
         keys = range(1, translator.size(axis) + 1)
         return tuple(translator.scalar(expression, {axis_key(axis): i}) for i in keys)
-
-
-def _in_columns(
-    formula: sp.Expr, expression: m.Expression, space: Space, numbers: dict[m.Expression, sp.Symbol]
-) -> sp.Expr:
-    pairs = {}
-    for symbol in formula.free_symbols:
-        ref = space.translator.references[symbol]
-        if ref.name in space.starts and ref.kind != "param":
-            pairs[symbol] = _block(ref, space)
-        else:
-            read = _reading(ref, expression, space)
-            # what another column reads, too, is the same number: columns on a sphere are so for no two of them
-            read = next((each for each in numbers if replace(each, span=read.span) == read), read)
-            pairs[symbol] = numbers.setdefault(read, sp.Symbol(f"number{len(numbers) + 1}", **symbol.assumptions0))
-    return formula.xreplace(pairs)
 
 
 def _block(ref: Ref, space: Space) -> sp.Symbol:

@@ -155,7 +155,13 @@ def _integrated(
             return functools.reduce(operator.add, [_integrated(t, parameters, a, b, of_values) for t in terms])
         case Base() | Product():
             known = [next(parameters) for _ in range(count(form))]
-            return _by_rule(lambda p, q: of_values(form, known, Values(p), Values(q)), a, b)
+            # Weighted sums of the covariances of values at the nodes.
+            size, other = len(NODES), len(NODES) if isinstance(b, Integrals) else 1
+            at = b.points if isinstance(b, Values) else nodes_of(b)
+            values = of_values(form, known, Values(nodes_of(a)), Values(at)).reshape(len(a), size, len(b), other)
+            found = jnp.einsum("nimj,ni->nmj", values, weights_of(a))
+            return found[..., 0] if isinstance(b, Values) else jnp.einsum("nmj,mj->nm", found, weights_of(b))
+
     raise TypeError(f"{form} has no integrals")  # refused by the checker
 
 
@@ -166,15 +172,6 @@ def _stationary(once: Profile, twice: Profile, length: Array, a: Integrals, b: I
         return length * (once(upper - x) - once(lower - x))
     c, d = b.lower.T / length, b.upper.T / length
     return length**2 * ((twice(upper - c) - twice(lower - c)) - (twice(upper - d) - twice(lower - d)))
-
-
-def _by_rule(kernel: Callable[[Array, Array], Array], a: Integrals, b: Integrals | Values) -> Array:
-    """Weighted sums of the covariances of values at the nodes."""
-    size, other = len(NODES), len(NODES) if isinstance(b, Integrals) else 1
-    at = b.points if isinstance(b, Values) else nodes_of(b)
-    values = kernel(nodes_of(a), at).reshape(len(a), size, len(b), other)
-    found = jnp.einsum("nimj,ni->nmj", values, weights_of(a))
-    return found[..., 0] if isinstance(b, Values) else jnp.einsum("nmj,mj->nm", found, weights_of(b))
 
 
 def nodes_of(a: Integrals) -> Float[Array, "nodes 1"]:

@@ -51,7 +51,11 @@ def error_of(beliefs: Beliefs, expression: sp.Expr, keys: Keys, of: str | float)
         return error_of_mean(beliefs, expression, keys)
     if of == "variance":
         return error_of_variance(beliefs, expression, keys)
-    return error_of_quantile(beliefs, expression, keys, float(of))
+    # Of a quantile: that of the sets, and that of the mean, by which polynomials may shift it.
+    probability = float(of)
+    quantity = Quantity(beliefs, expression, keys)
+    several = len(quantity.integrand.arguments) > 1 or quantity.opaque
+    return _error(quantity, lambda v: np.quantile(v, probability, axis=0), several)
 
 
 def of_passes(sets: Sequence[Prediction], name: str, of: str | float) -> np.ndarray:
@@ -116,15 +120,6 @@ def error_of_variance(
         return 2.0 * np.abs(mean) * error_of_mean(beliefs, expression, keys)  # what is open is the mean, if anything
     whole = (expression - centre) ** 2 + within
     return _error(Quantity(beliefs, whole, keys, {centre: jnp.asarray(mean)}), _average, asked)
-
-
-def error_of_quantile(
-    beliefs: Beliefs, expression: sp.Expr, keys: Keys, probability: float
-) -> Float[np.ndarray, "rows *keys"]:
-    """Of a quantile: that of the sets, and that of the mean, by which polynomials may shift it."""
-    quantity = Quantity(beliefs, expression, keys)
-    several = len(quantity.integrand.arguments) > 1 or quantity.opaque
-    return _error(quantity, lambda v: np.quantile(v, probability, axis=0), several)
 
 
 def _average(values: np.ndarray) -> np.ndarray:

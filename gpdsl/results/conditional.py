@@ -87,18 +87,15 @@ def draw(law: Law, generator: np.random.Generator) -> Array:
             window = _window(law)
             return np.clip(draw(law.components[0], generator), window.lower, window.upper)
         case "MultivariateNormal":
-            return _draw_jointly(law, generator)
+            # A vector [..., p]; a singular covariance is allowed.
+            mean = np.stack(law.arguments["mean"], axis=-1)
+            size = mean.shape[-1]
+            covariance = np.stack(law.arguments["covariance"], axis=-1).reshape(*mean.shape[:-1], size, size)
+            values, vectors = np.linalg.eigh(covariance)
+            root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+            return mean + np.einsum("...ij,...j->...i", root, generator.standard_normal(mean.shape))
+
     return DENSITIES[law.name].draw(generator, law.arguments)
-
-
-def _draw_jointly(law: Law, generator: np.random.Generator) -> Array:
-    """A vector [..., p]; a singular covariance is allowed."""
-    mean = np.stack(law.arguments["mean"], axis=-1)
-    size = mean.shape[-1]
-    covariance = np.stack(law.arguments["covariance"], axis=-1).reshape(*mean.shape[:-1], size, size)
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-    return mean + np.einsum("...ij,...j->...i", root, generator.standard_normal(mean.shape))
 
 
 def moments(law: Law) -> tuple[Array, Array]:

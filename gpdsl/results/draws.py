@@ -303,13 +303,9 @@ def _mean_slopes(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.
 
 
 def _noise(beliefs: Beliefs, o: ObservationTerms, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    variance = noise_of(beliefs, _normal(beliefs, o)["sd"], keys)
+    # A variance that depends on no latent, one for all rows where it is the same.
+    variance = np.asarray(mean_of(beliefs, _normal(beliefs, o)["sd"] ** 2, keys), float)
     return np.broadcast_to(variance, (beliefs.count, *sizes_of(beliefs, keys)))
-
-
-def noise_of(beliefs: Beliefs, sd: sp.Expr, keys: Keys) -> Float[np.ndarray, "rows *keys"]:
-    """A variance that depends on no latent, one for all rows where it is the same."""
-    return np.asarray(mean_of(beliefs, sd**2, keys), float)
 
 
 # Distribution functions of latents and outputs, [rows, *axes], where they have formulas.

@@ -118,7 +118,23 @@ class Scored:
         normal and binary outputs; by quadrature where there is a distribution function, up to some thousand rows; else
         from draws of each row. Gneiting and Raftery (2007).
         """
-        return crps_of(cast("Prediction", self), name, observed, draws, seed)
+        prediction = cast("Prediction", self)
+        y = _observed(prediction, name, observed, f"crps of `{name}`", distances=True)
+        declared = prediction.beliefs.program.declarations.outputs[name]
+        if declared.kind == "binary":
+            found: Array = (prediction.mean(name) - y) ** 2
+            return found
+        seed = check_draws(f"crps of `{name}`", draws, seed, y.size)
+        at = prediction.standardised.into(name, y)
+        try:
+            score = _of_normals(at, *_components(prediction, name))
+        except NotNormalError:
+            drawn = np.sort(prediction.standardised.into(name, prediction.sample(name, draws, seed)), axis=0)
+            try:
+                score = _Integral(prediction, name).of(at, drawn, whole=declared.kind == "count")
+            except NoLawError:
+                score = _of_draws(at, drawn)
+        return prediction.standardised.widened(name, score)
 
     @in_precision
     def pit(self, name: str, observed: Any, *, seed: int = 0) -> np.ndarray:
@@ -140,26 +156,6 @@ MOST = 512
 
 class NotNormalError(Exception):
     """The distribution of an output is no mixture of normal ones, or of too many."""
-
-
-def crps_of(prediction: Prediction, name: str, observed: Any, draws: int, seed: int) -> Array:
-    """See `Prediction.crps`. Raises GpdslError as `_observed` does."""
-    y = _observed(prediction, name, observed, f"crps of `{name}`", distances=True)
-    declared = prediction.beliefs.program.declarations.outputs[name]
-    if declared.kind == "binary":
-        found: Array = (prediction.mean(name) - y) ** 2
-        return found
-    seed = check_draws(f"crps of `{name}`", draws, seed, y.size)
-    at = prediction.standardised.into(name, y)
-    try:
-        score = _of_normals(at, *_components(prediction, name))
-    except NotNormalError:
-        drawn = np.sort(prediction.standardised.into(name, prediction.sample(name, draws, seed)), axis=0)
-        try:
-            score = _Integral(prediction, name).of(at, drawn, whole=declared.kind == "count")
-        except NoLawError:
-            score = _of_draws(at, drawn)
-    return prediction.standardised.widened(name, score)
 
 
 def observed_numbers(beliefs: Beliefs, name: str, observed: Any, what: str) -> Array:

@@ -35,7 +35,6 @@ from gpdsl.program.program import Program
 from gpdsl.program.rows import Rows
 from gpdsl.program.standardise import refusal
 from gpdsl.results.fit import Fit
-from gpdsl.results.settings import Settings
 from gpdsl.symbolic.densities import DENSITIES
 
 _ZONE = re.compile(r"[A-Za-z0-9_+:/-]{0,64}")
@@ -282,7 +281,12 @@ def check_fit(fit: Fit) -> None:
         need(_inside(domains[name], value), f"parameter {name}: expected {domains[name].domain}")
     _check_standardised(fit)
     need((fit.options.engine == "qsgp") == (fit.choice.weights is not None), "engine: not that of the posterior")
-    _check_components(fit)
+    # The weights of a mixture.
+    count, weights = fit.at_rows.components(fit.choice), np.asarray(fit.weights)
+    need(weights.shape == (count,) and np.all(weights >= 0), "weights: not those of the components")
+    need(weights.dtype in (float, np.dtype(fit.options.dtype)), "weights: not of the precision of the fit")
+    need(abs(float(weights.sum()) - 1.0) < ADDED, "weights: do not add up to 1")
+
     _check_settings(fit)
     for group, points in zip(fit.program.groups, fit.inducing, strict=False):
         _check_points(fit, group, points)
@@ -318,14 +322,6 @@ def _inside(domain: Bijector, value: np.ndarray) -> bool:
     return bool(adds_up and domain.contains(simplex)) or domain.contains(apart)
 
 
-def _check_components(fit: Fit) -> None:
-    """The weights of a mixture."""
-    count, weights = fit.at_rows.components(fit.choice), np.asarray(fit.weights)
-    need(weights.shape == (count,) and np.all(weights >= 0), "weights: not those of the components")
-    need(weights.dtype in (float, np.dtype(fit.options.dtype)), "weights: not of the precision of the fit")
-    need(abs(float(weights.sum()) - 1.0) < ADDED, "weights: do not add up to 1")
-
-
 def _check_settings(fit: Fit) -> None:
     """That every setting could be that of a fit without others, and that their weights add up to 1."""
     settings = fit.settings
@@ -340,14 +336,7 @@ def _check_settings(fit: Fit) -> None:
     for name, values in settings.chains.items():
         axes = fit.program.translator.shape(fit.program.declarations.params[name].axes)
         need(values.ndim >= 2 and values.shape[2:] == axes, f"settings: draws of {shown(name)} of another shape")
-    _check_draws(settings)
-    for each in settings.each:
-        own = replace(fit, parameters=each.parameters, posterior=each.posterior, held=each.held)
-        check_fit(replace(own, options=alone, settings=None))
-
-
-def _check_draws(settings: Settings) -> None:
-    """That settings are the draws of chains that they are said to be."""
+    # That settings are the draws of chains that they are said to be.
     shapes = {each.shape[:2] for each in (*settings.chains.values(), *settings.statistics.values())}
     need(len(shapes) <= 1 and all(len(each) == 2 for each in shapes), "settings: chains of several shapes")
     kept = settings.kept
@@ -356,6 +345,10 @@ def _check_draws(settings: Settings) -> None:
         chains, draws = next(iter(shapes), (0, 0))
         need(len(settings.each) == chains * len(kept), "settings: not as many as draws were kept")
         need(kept[0] >= 0 and kept[-1] < draws, "settings: draws beyond the ends of the chains")
+
+    for each in settings.each:
+        own = replace(fit, parameters=each.parameters, posterior=each.posterior, held=each.held)
+        check_fit(replace(own, options=alone, settings=None))
 
 
 def _check_points(fit: Fit, group: Group, points: Functionals) -> None:

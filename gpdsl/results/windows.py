@@ -245,11 +245,6 @@ def _registered(law: Density) -> LogTails:
     )
 
 
-def tails_of(name: str) -> LogTails:
-    """Those of a distribution of this name."""
-    return LOG_TAILS.get(name) or _registered(DENSITIES[name])
-
-
 @dataclass(frozen=True, eq=False)
 class Window:
     """A distribution between two bounds, of probability exp(`log_width`).
@@ -264,7 +259,7 @@ class Window:
 
     @property
     def _tails(self) -> LogTails:
-        return tails_of(self.name)
+        return LOG_TAILS.get(self.name) or _registered(DENSITIES[self.name])
 
     def log_below(self, y: Array) -> Array:
         """log P(Y <= y), bounds apart."""

@@ -52,14 +52,6 @@ Cells = Float[Array, "outputs *sides"]
 Matrices = Sequence[Float[Array, "n n"]]
 
 
-def log_evidence_on_grid(system: System, grid: Grid, learnt: Mapping[str, Array], rows: Rows) -> Array:
-    """With the log priors, at unconstrained parameters."""
-    (part,), prior = system.parts, prior_at(system.program, learnt, rows)
-    (found,), constant = whitened(system, learnt, rows)
-    matrices = covariances(prior, part, grid, jnp.asarray(found.loadings))
-    return constant + log_normal_on_grid(matrices, in_cells(grid, jnp.asarray(found.z[0])))
-
-
 def in_cells(grid: Grid, values: Float[Array, "*lead values"]) -> Float[Array, "*lead outputs *sides"]:
     """Values of a part in the cells where they stand."""
     return values[..., grid.order].reshape(*values.shape[:-1], *grid.shape)
@@ -330,7 +322,12 @@ def _with_slopes(_: Problem, system: System, learnt: Learnt, rows: Rows) -> tupl
 def log_evidence(system: System, learnt: Learnt, rows: Rows) -> Array:
     """The log evidence with the log priors, as JAX can differentiate it."""
     if system.grid is not None:
-        return log_evidence_on_grid(system, system.grid, learnt, rows)
+        # With the log priors, at unconstrained parameters.
+        (part,), prior = system.parts, prior_at(system.program, learnt, rows)
+        (found,), constant = whitened(system, learnt, rows)
+        matrices = covariances(prior, part, system.grid, jnp.asarray(found.loadings))
+        return constant + log_normal_on_grid(matrices, in_cells(system.grid, jnp.asarray(found.z[0])))
+
     matrices, vectors, constant = parts_of(system, learnt, rows)
     return constant + sum(jnp.sum(jax.vmap(log_normal)(*each)) for each in zip(matrices, vectors, strict=True))
 

@@ -27,7 +27,7 @@ from gpdsl.inference.bound import assemble, by_reading, views
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
 from gpdsl.inference.inducing.start import hashes
 from gpdsl.inference.layered.propagation import Drawn, Layers, row_moments
-from gpdsl.inference.plan.options import Choice, Options
+from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import Features, RowFeatures
 from gpdsl.inference.problem import Found, as_arrays
@@ -89,7 +89,23 @@ def loss_of(program: Program, data: Data, options: Options, found: Found) -> Los
     plain = training(program if program.factorised is None else program.factorised, dense=False)
     every = make_rows(program, data)
     index = _chosen(every, data.rows)
-    compute, total = jit(_open_to_data(plain, choice, options, jitter)), 0.0
+
+    # rho of some rows, summed over what they read: [rows].
+    def open_to_data(learnt: Any, inducing: Any, posterior: Any, rows: Rows, number: Array) -> Float[Array, "rows"]:
+        parameters = plain.parameters.constrain(learnt)
+        seen = views(plain, parameters, inducing, rows, False, jitter)
+        heaviest = [jax.tree.map(lambda a: a[:1], q) for q in posterior]
+        moments = [q.moments(view.features) for q, view in zip(heaviest, seen, strict=True)]
+        q = assemble(seen, moments)
+        count, normals = q.mean.shape[1], None
+        if plain.sampled:
+            key = jax.random.fold_in(jax.random.key(options.seed), number)
+            normals = base_normals(key, choice.samples, 1, count, plain.latents)
+        slope = jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
+        told = jnp.maximum(-2.0 * slope.variance[0], 0.0)
+        return jnp.sum(told * jnp.concatenate([_left_open(view) for view in seen], axis=0).T, axis=1)
+
+    compute, total = jit(open_to_data), 0.0
     given = as_arrays((result.parameters, result.inducing, result.posterior), options.dtype)
     for begin in range(0, len(index), AT_ONCE):
         own = index[begin : begin + AT_ONCE]
@@ -106,26 +122,6 @@ def _chosen(rows: Rows, count: int) -> np.ndarray:
         return np.arange(count)
     leaves = [np.asarray(each, float).reshape(count, -1) for each in jax.tree.leaves((rows.inputs, rows.outputs))]
     return np.sort(np.argsort(hashes(np.nan_to_num(np.concatenate(leaves, axis=1))), kind="stable")[:ASSESSED])
-
-
-def _open_to_data(program: Program, choice: Choice, options: Options, jitter: float) -> Any:
-    """rho of some rows, summed over what they read: [rows]."""
-
-    def compute(learnt: Any, inducing: Any, posterior: Any, rows: Rows, number: Array) -> Float[Array, "rows"]:
-        parameters = program.parameters.constrain(learnt)
-        seen = views(program, parameters, inducing, rows, False, jitter)
-        heaviest = [jax.tree.map(lambda a: a[:1], q) for q in posterior]
-        moments = [q.moments(view.features) for q, view in zip(heaviest, seen, strict=True)]
-        q = assemble(seen, moments)
-        count, normals = q.mean.shape[1], None
-        if program.sampled:
-            key = jax.random.fold_in(jax.random.key(options.seed), number)
-            normals = base_normals(key, choice.samples, 1, count, program.latents)
-        slope = jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
-        told = jnp.maximum(-2.0 * slope.variance[0], 0.0)
-        return jnp.sum(told * jnp.concatenate([_left_open(view) for view in seen], axis=0).T, axis=1)
-
-    return compute
 
 
 def _left_open(view: Any) -> Float[Array, "columns rows"]:

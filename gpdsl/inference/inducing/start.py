@@ -311,19 +311,15 @@ def lloyd(rows: Float[np.ndarray, "n D"], count: int, rng: np.random.Generator) 
     ones = np.ones(len(rows), np.float32)
     centres = rows[rng.choice(len(rows), count, replace=False)]
     for _ in range(ITERATIONS):
-        nearest = _nearest(rows, centres)
+        squares = 0.5 * np.sum(centres**2, axis=1)
+        parts = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
+        nearest = np.concatenate([np.argmin(squares - part @ centres.T, axis=1) for part in parts])
         members = np.bincount(nearest, minlength=count)
         sums = csr_matrix((ones, (nearest, np.arange(len(rows)))), (count, len(rows))) @ rows
         centres = sums / np.maximum(members, 1, dtype=np.float32)[:, None]
         empty = np.flatnonzero(members == 0)
         centres[empty] = rows[rng.choice(len(rows), len(empty), replace=False)]
     return centres
-
-
-def _nearest(rows: Float[np.ndarray, "n D"], centres: Float[np.ndarray, "count D"]) -> Int[np.ndarray, "n"]:
-    squares = 0.5 * np.sum(centres**2, axis=1)
-    parts = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
-    return np.concatenate([np.argmin(squares - part @ centres.T, axis=1) for part in parts])
 
 
 # --- canonical -------------------------------------------------------------------------------------------------------

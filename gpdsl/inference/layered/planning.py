@@ -186,7 +186,22 @@ def _without_samples(program: Program, rows: int, options: Options, choice: Choi
     Raises GpdslError where formulas are asked for and there is none.
     """
     if options.expectations == "closed":
-        _verify_closed(program, options)
+        # What would make `expectations = closed` go on with samples.
+        why = averaged(program) or (f"samples = {options.samples} asks for them" if options.samples else "")
+        if options.importance > 1:
+            why = f"importance = {options.importance} weighs samples"
+        if name := _featured(program, options):
+            why = f"{shown_of(options.inducing, name)} are not points"
+        if why:
+            inner = listed(f"`{name}`" for name in sorted(program.inner))
+            raise GpdslError(
+                f"no closed-form expectation over what {inner} may be: {why}; there is one "
+                "of row variables alone, where the likelihood is quadratic in one latent at a time "
+                "(`y ~ Normal(f, sigma)`) and kernels of them are sums and products of RBF, of Linear once in a "
+                "product, and of any kernels of inputs, of each as it is or of lines in them, where one line alone "
+                "has it (`on = [x, 2 * w]`); use expectations = auto"
+            )
+
     if options.expectations not in ("auto", "closed") or options.importance > 1 or options.samples:
         return choice
     if options.expectations == "auto" and options.dtype == "float32":  # whitened averages lose all digits: 60 nats
@@ -208,24 +223,6 @@ def _featured(program: Program, options: Options) -> str:
     """A latent whose inducing features are not points alone, if there is one."""
     names = (name for group in program.groups for name in group.names)
     return next((name for name in names if isinstance(asked_of(options.inducing, name), str)), "")
-
-
-def _verify_closed(program: Program, options: Options) -> None:
-    """Raise GpdslError where `expectations = closed` would go on with samples."""
-    why = averaged(program) or (f"samples = {options.samples} asks for them" if options.samples else "")
-    if options.importance > 1:
-        why = f"importance = {options.importance} weighs samples"
-    if name := _featured(program, options):
-        why = f"{shown_of(options.inducing, name)} are not points"
-    if why:
-        inner = listed(f"`{name}`" for name in sorted(program.inner))
-        raise GpdslError(
-            f"no closed-form expectation over what {inner} may be: {why}; there is one "
-            "of row variables alone, where the likelihood is quadratic in one latent at a time "
-            "(`y ~ Normal(f, sigma)`) and kernels of them are sums and products of RBF, of Linear once in a "
-            "product, and of any kernels of inputs, of each as it is or of lines in them, where one line alone "
-            "has it (`on = [x, 2 * w]`); use expectations = auto"
-        )
 
 
 def _refuse(program: Program, options: Options) -> None:

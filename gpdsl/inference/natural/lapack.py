@@ -103,7 +103,14 @@ def _of_positive(prior: Matrix, root: Vector, linear: Vector) -> tuple[RowPoster
     if failed:
         return None
     log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
-    alpha = _alpha(factor, prior, root, linear)
+    # b - R K b, as W^1/2 B^-1 (W^-1/2 b) where there is a precision: the difference would be lost where W K is large.
+    # With counts around 1e7 it is a millionth of b, of which B^-1 has lost the digits that a solution with B keeps.
+    counted = root > 0
+    rest = np.where(counted, 0.0, linear)
+    (potrs,) = get_lapack_funcs(("potrs",), (factor,))
+    right = np.where(counted, linear, 0.0) / np.where(counted, root, 1.0) - root * (prior @ rest)
+    solved, _ = potrs(factor, right, lower=1)
+    alpha = rest + root * solved
     if not np.isfinite(log_det):
         return None
     half = _inverse(factor) if len(factor) > SMALL else trtri(factor, lower=1, overwrite_c=1)[0]
@@ -124,19 +131,6 @@ def _inverse(factor: Matrix) -> Matrix:
     right = trmm(-1.0, found[:k, :k], np.asfortranarray(factor[k:, :k]), side=1, lower=1, overwrite_b=1)
     found[k:, :k] = trmm(1.0, found[k:, k:], right, lower=1, overwrite_b=1)
     return found
-
-
-def _alpha(factor: Matrix, prior: Matrix, root: Vector, linear: Vector) -> Vector:
-    """b - R K b, as W^1/2 B^-1 (W^-1/2 b) where there is a precision: the difference would be lost where W K is large.
-
-    With counts around 1e7 it is a millionth of b, of which B^-1 has lost the digits that a solution with B keeps.
-    """
-    counted = root > 0
-    rest = np.where(counted, 0.0, linear)
-    (potrs,) = get_lapack_funcs(("potrs",), (factor,))
-    right = np.where(counted, linear, 0.0) / np.where(counted, root, 1.0) - root * (prior @ rest)
-    solved, _ = potrs(factor, right, lower=1)
-    return rest + root * solved
 
 
 def _weighted(half: Matrix, root: Vector, columns: Float[np.ndarray, "M k"]) -> Float[np.ndarray, "M k"]:

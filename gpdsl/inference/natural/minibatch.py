@@ -149,20 +149,14 @@ def _end(state: State) -> End:
     return End(point, [definite(tied, scale) for tied, scale in zip(sites, scales, strict=True)], scales)
 
 
-def _in_pairs(problem: Problem) -> Problem:
-    """The same problem with samples in antithetic pairs.
-
-    A precision is the mean of slope times sample; what the slopes of a pair have in common is noise, and drops out.
-    Without that the precisions of a few rows are mostly noise, and their sum need not be positive definite.
-    """
-    return replace(problem, options=replace(problem.options, sampling="antithetic"))
-
-
 class MinibatchSearch:
     """Sites by natural gradients, and the rest by Adam, on the same minibatches."""
 
     def __init__(self, problem: Problem) -> None:
-        problem = _in_pairs(problem)
+        # The same problem with samples in antithetic pairs.  A precision is the mean of slope times sample; what the
+        # slopes of a pair have in common is noise, and drops out. Without that the precisions of a few rows are mostly
+        # noise, and their sum need not be positive definite.
+        problem = replace(problem, options=replace(problem.options, sampling="antithetic"))
         self.problem, self.held = problem, problem.inducing
         self.share = min(problem.choice.batch / problem.data_rows, 1.0)
         self.size = -(-min(CHUNK, problem.choice.steps) // INNER) * INNER

@@ -188,7 +188,16 @@ def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Si
     ridges = bool(problem.program.mixing) and problem.at_once  # as Newton's method wants rows
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
     ascend = _between_programs(problem, start, fixed) if in_row_space(problem) else _one_program(problem, start, fixed)
-    on_ridges = problem.compiling(_on_ridges(problem), brief=problem.brief)
+
+    # Sites by Newton's method, and whether they have settled; without the bound's gradient it compiles sooner.
+    def settle(
+        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any
+    ) -> tuple[Sites, Array]:
+        setting = setting_of(problem, point, held, rows, jitter)
+        progress = refine(setting, sites, normals, _accuracy(problem), RIDGE_ITERATIONS, coupling, newton=True)
+        return progress.sites, progress.done
+
+    on_ridges = problem.compiling(settle, brief=problem.brief)
 
     def compute(point: Any, sites: Sites, coupling: Array, sloped: bool = True) -> tuple[Array, Any, Sites, bool]:
         nonlocal patience
@@ -299,19 +308,6 @@ def _accuracy(problem: Problem, sloped: bool = True) -> float:
     """Gradients, whose differences are curvatures, take q at its best; so do the last places of values."""
     best = max(problem.options.tolerance, 1e-7 if problem.program.opaque else 1e-12) * problem.count
     return best if sloped else max(best, EXPLORED)
-
-
-def _on_ridges(problem: Problem) -> Callable[..., tuple[Sites, Array]]:
-    """Sites by Newton's method, and whether they have settled; without the bound's gradient it compiles sooner."""
-
-    def settle(
-        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any
-    ) -> tuple[Sites, Array]:
-        setting = setting_of(problem, point, held, rows, jitter)
-        progress = refine(setting, sites, normals, _accuracy(problem), RIDGE_ITERATIONS, coupling, newton=True)
-        return progress.sites, progress.done
-
-    return settle
 
 
 def profiled_bound(

@@ -98,7 +98,14 @@ def _inducing_of(
     if start.onto is not None:
         return _having(choice, program, start.onto), list(start.onto)
     if choice.own:
-        return _kept_by_name(start, program, choice, inducing, options)
+        # Those of each latent that the fit has as many of as are asked for, or whose number is open.
+        found, own = list(inducing), dict(choice.own)
+        for place, (group, new) in enumerate(zip(program.groups, inducing, strict=True)):
+            found[place] = _kept(start, group, new, options.inducing)
+            if found[place] is not new:
+                own |= {name: len(found[place]) for name in group.names}
+        return replace(choice, own=own, inducing=max(map(len, found))), found
+
     known = None if choice.dense or start.dense else start.inducing_for(program)
     if known is None or (options.inducing is not None and any(len(z) != options.inducing for z in known)):
         return choice, inducing
@@ -128,18 +135,6 @@ def _written(inducing: Functionals) -> str | int:
         family = "slopes" if isinstance(part, Derivatives) else "points"
         found.append(f"{part.family}({part.count})" if isinstance(part, Coefficients) else f"{family}({len(part)})")
     return " + ".join(dict.fromkeys(found))
-
-
-def _kept_by_name(
-    start: Start, program: Program, choice: Choice, inducing: list[Functionals], options: Options
-) -> tuple[Choice, list[Functionals]]:
-    """Those of each latent that the fit has as many of as are asked for, or whose number is open."""
-    found, own = list(inducing), dict(choice.own)
-    for place, (group, new) in enumerate(zip(program.groups, inducing, strict=True)):
-        found[place] = _kept(start, group, new, options.inducing)
-        if found[place] is not new:
-            own |= {name: len(found[place]) for name in group.names}
-    return replace(choice, own=own, inducing=max(map(len, found))), found
 
 
 def _kept(start: Start, group: Group, new: Functionals, asked: Any) -> Functionals:
@@ -240,16 +235,12 @@ def choose_coupling(
         return _because(choice, "full", f"{named} mixes latents, but {reason}; posterior = coupled insists")
     if program.coupling.sampled and not program.sampled:
         return _because(choice, "full", f"{named} mixes more latents than a closed form of their covariances can hold")
-    if _sampled_and_concave(program.coupling):
+    # Whether expectations are sampled, with gradients through the samples, of concave log densities alone.
+    sampled = [o for o in program.coupling.observations if any(term.method == "pathwise" for term in o.terms)]
+    if bool(sampled) and log_concavity(program.coupling.translator, sampled).verdict == "proved":
         reason = "its log density is concave, where correlation is worth less than one Gaussian that follows samples"
         return _because(choice, "full", f"{named} mixes latents, but {reason}; posterior = coupled insists")
     return _because(choice, "coupled", f"{named} mixes latents, which makes them correlated")
-
-
-def _sampled_and_concave(program: Program) -> bool:
-    """Whether expectations are sampled, with gradients through the samples, of concave log densities alone."""
-    sampled = [o for o in program.observations if any(term.method == "pathwise" for term in o.terms)]
-    return bool(sampled) and log_concavity(program.translator, sampled).verdict == "proved"
 
 
 def joint_size(program: Program, inducing: Sequence[Functionals]) -> int:

@@ -53,22 +53,16 @@ def restrained(problem: Problem) -> Program:
     Some rows alone say of a column that does not matter only that its length-scale is large, and of outputs without
     noise that there is none; the logarithm of the first goes to any number, and with the second no step is stable.
     """
-    return replace(
-        problem.program, priors={**_near_the_start(problem.program), **problem.program.priors, **_noise(problem)}
-    )
-
-
-def _near_the_start(program: Program) -> dict[str, Prior]:
-    """A log-normal prior of each learnt positive parameter."""
-    translator, found = program.translator, {}
-    for name, start in program.parameters.initial.items():
+    # A log-normal prior of each learnt positive parameter.
+    translator, found = problem.program.translator, {}
+    for name, start in problem.program.parameters.initial.items():
         param = translator.declarations.params[name]
         if param.constraint == "positive" and np.all(start > 0):
             keys = tuple(map(axis_key, param.axes))
             value = translator.symbol(Ref("param", name, keys), positive=True)
             centre = float(np.mean(np.log(start)))
             found[name] = Prior(-(((sp.log(value) - centre) / REACH) ** 2) / 2, keys)
-    return found
+    return replace(problem.program, priors={**found, **problem.program.priors, **_noise(problem)})
 
 
 def _noise(problem: Problem) -> dict[str, Prior]:

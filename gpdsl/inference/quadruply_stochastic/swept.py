@@ -253,7 +253,17 @@ class Sweeps:
 
         `learning`: its slope in the hyperparameters is wanted. Numbers that are not finite move nothing.
         """
-        visit = self._visit(state, batches)
+        # Before any block: where the rows' latents are, and what their duals want.
+        here, running = batches.here, state.running
+        known = slopes(self.program, state.learnt, here, running.average[:, 0], state.variance)
+        change = self._change(state, here, state.duals[batches.index])
+        dense = state.lengths.columns(running.average[:, 1:].T).T
+        pull = jnp.concatenate([known.slope[:, None], -known.precision[:, None] * dense], axis=1)
+        number = state.number.astype(change.dtype)
+        forget = 1.0 / (1.0 + jnp.minimum(number, LONGEST))
+        recent = 1.0 / (1.0 + jnp.minimum(number * LATE, self.count // change.shape[0] - 1))
+        x, following = inputs_of(self.program, here), inputs_of(self.program, batches.following)
+        visit = _Visit(x, following, known, change, pull, forget, recent)
         zero = jax.tree.map(jnp.zeros_like, (state.running, state.lengths.prior, visit.forget, state.learnt))
         step = self._step(visit, state, learning)
         first = part_of(state.held, jnp.zeros((), int), self.size)
@@ -270,19 +280,6 @@ class Sweeps:
         )
         log_prior = self.program.log_prior(self.program.parameters.constrain(state.learnt))
         return after, self.count * jnp.mean(visit.known.value) - sums.divergence + log_prior
-
-    def _visit(self, state: State, batches: Batches) -> _Visit:
-        """Before any block: where the rows' latents are, and what their duals want."""
-        here, running = batches.here, state.running
-        known = slopes(self.program, state.learnt, here, running.average[:, 0], state.variance)
-        change = self._change(state, here, state.duals[batches.index])
-        dense = state.lengths.columns(running.average[:, 1:].T).T
-        pull = jnp.concatenate([known.slope[:, None], -known.precision[:, None] * dense], axis=1)
-        number = state.number.astype(change.dtype)
-        forget = 1.0 / (1.0 + jnp.minimum(number, LONGEST))
-        recent = 1.0 / (1.0 + jnp.minimum(number * LATE, self.count // change.shape[0] - 1))
-        x, following = inputs_of(self.program, here), inputs_of(self.program, batches.following)
-        return _Visit(x, following, known, change, pull, forget, recent)
 
     def _change(self, state: State, rows: Rows, duals: Float[Array, "b columns"]) -> Float[Array, "b columns"]:
         """The step of the rows' duals to where they are best, given all others."""

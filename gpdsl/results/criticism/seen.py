@@ -185,7 +185,10 @@ class Seen:
             if self.reaches(group):
                 mixed = self.points(group)
                 mixed = mixed[np.random.default_rng(0).permutation(len(mixed))]
-                own |= {"near": _neighbours(mixed), "far": mixed[:NEAR]}
+                # The points next to one of them, itself first, in units of each column's spread.
+                spread = np.std(mixed, axis=0)
+                apart = np.sum(((mixed - mixed[0]) / np.where(spread > 0, spread, 1.0)) ** 2, axis=1)
+                own |= {"near": np.asarray(mixed[np.argsort(apart, kind="stable")[:NEAR]]), "far": mixed[:NEAR]}
             elif self.above(number):
                 own["far"] = np.asarray(every_point(fit.inducing[number]), float)[:NEAR]
             if self.plain:
@@ -299,13 +302,6 @@ def columns_of(fit: Fit, data: Data) -> dict[str, Float[np.ndarray, " values"]]:
         for k, own in enumerate(each.reshape(data.rows, -1).T.astype(float), 1)
     }
     return found if len(found) <= FEW_COLUMNS else {}
-
-
-def _neighbours(points: np.ndarray) -> np.ndarray:
-    """The points next to one of them, itself first, in units of each column's spread."""
-    spread = np.std(points, axis=0)
-    apart = np.sum(((points - points[0]) / np.where(spread > 0, spread, 1.0)) ** 2, axis=1)
-    return np.asarray(points[np.argsort(apart, kind="stable")[:NEAR]])
 
 
 def _covariances(

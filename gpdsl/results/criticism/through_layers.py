@@ -56,7 +56,9 @@ def drawn_densities(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> Fl
     """log p(y_n | functions) of draws of functions."""
     with precision(fit.options.dtype):
         if _has_variables(fit):
-            return densities_at_nodes(fit, bound, some)
+            every = Variables(fit, bound)
+            return np.stack([every.drawn(int(row))[1] for row in some], axis=1)
+
         return densities_at_passes(fit, bound.take(some))
 
 
@@ -208,12 +210,6 @@ def at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> LeftOut:
     of_all = places_among(alone, latents, np.full_like(log_weights, -np.log(len(latents))), outputs)
     without, itself, k, lost = np.reshape([each.numbers for each in found], (-1, 4)).T
     return LeftOut(without, itself, k, lost, places, of_all)
-
-
-def densities_at_nodes(fit: Fit, bound: Data, some: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "draws rows"]:
-    """log p(y_n | functions) of draws of functions."""
-    every = Variables(fit, bound)
-    return np.stack([every.drawn(int(row))[1] for row in some], axis=1)
 
 
 class One(NamedTuple):
