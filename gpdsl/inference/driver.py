@@ -21,11 +21,10 @@ from gpdsl.inference.ascent.lbfgs import ENDINGS, Remembered, looked_at, maximis
 from gpdsl.inference.bound import Bound, Layout
 from gpdsl.inference.integrated import Profile, Profiled
 from gpdsl.inference.plan.options import Choice, Options
-from gpdsl.inference.problem import Monitor, Problem, Report, Result
+from gpdsl.inference.problem import Monitor, Problem, Report, Rest, Result
 from gpdsl.inference.warm import Start
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.program import Program
-from gpdsl.program.rows import Rows
 
 if TYPE_CHECKING:
     from gpdsl.inference.mcmc.chains import Target
@@ -180,12 +179,10 @@ def complete(state: Mapping[str, Any], held: list[Functionals]) -> dict[str, Any
     return {"inducing": held, **state}
 
 
-def whole_bound(
-    problem: Problem, state: Mapping[str, Any], rows: Rows, held: list[Functionals], normals: Any, jitter: Any
-) -> Array:
-    """The bound from all rows, block by block where they are many; `normals` are samples of all of them, if any."""
-    bound = Bound(problem.program, problem.layout, rows, jitter)
-    return bound.value(complete(state, held), problem.count, normals)
+def whole_bound(problem: Problem, state: Mapping[str, Any], rest: Rest) -> Array:
+    """The bound from all rows, block by block where they are many; the samples, if any, are of all of them."""
+    bound = Bound(problem.program, problem.layout, rest.rows, rest.jitter)
+    return bound.value(complete(state, rest.held), problem.count, rest.normals)
 
 
 Told = TypeVar("Told", bound=tuple[float, ...])
@@ -197,10 +194,9 @@ def assessor(problem: Problem) -> Callable[[Mapping[str, Any]], tuple[float, flo
     bound = problem.compiling(partial(whole_bound, problem))
 
     def assess(state: Mapping[str, Any]) -> tuple[float, float]:
-        given = state, problem.rows, problem.inducing
         if problem.program.sampled:
-            return problem.reassessed(lambda n: bound(*given, n, problem.jitter), 0.0)
-        return float(bound(*given, None, problem.jitter)), 0.0
+            return problem.reassessed(lambda normals: bound(state, problem.rest(normals)), 0.0)
+        return float(bound(state, problem.rest())), 0.0
 
     return assess
 

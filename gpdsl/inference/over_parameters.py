@@ -18,7 +18,7 @@ from gpdsl.inference.driver import whole_bound
 from gpdsl.inference.integrated import UNTRUSTED, Explored, Integrated, Learnt, Profile, explored
 from gpdsl.inference.log_joint import log_volume
 from gpdsl.inference.plan.options import Options
-from gpdsl.inference.problem import Monitor, Problem, Result, as_numpy
+from gpdsl.inference.problem import Monitor, Problem, Rest, Result, as_numpy
 from gpdsl.inference.proposals import mode_of, smoothed
 from gpdsl.inference.sampling import sum_and_error
 from gpdsl.program.program import Program
@@ -72,8 +72,8 @@ class ParametersProfile:
         return Result(as_numpy(dict(learnt)), [], [], np.ones(1), float("nan"), 0.0)
 
     def _value(self, learnt: Learnt, rows: Rows) -> Array:
-        problem = self.problem
-        return whole_bound(problem, {**self._state, "parameters": learnt}, rows, [], None, problem.jitter)
+        rest = Rest(rows, [], None, self.problem.jitter)
+        return whole_bound(self.problem, {**self._state, "parameters": learnt}, rest)
 
     def _density(self, learnt: Learnt, rows: Rows) -> Array:
         return self._value(learnt, rows) + log_volume(self.problem.program, learnt)

@@ -129,6 +129,15 @@ FRESH_SETS = 10
 """Sets of fresh samples on which a bound maximised over one set is assessed again."""
 
 
+class Rest(NamedTuple):
+    """What the programs of a search take besides what it moves: `held` are the inducing points that stay."""
+
+    rows: Rows
+    held: list[Functionals]
+    normals: Any
+    jitter: Array | float
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Everything an engine needs. `start` is the initial state: parameters and inducing inputs (unconstrained)."""
@@ -211,6 +220,10 @@ class Problem:
     def normals(self, key: Array, count: int | None = None) -> Array | None:
         """Base samples for `count` rows, when anything is sampled."""
         return self.draws(key, count) if self.program.sampled else None
+
+    def rest(self, normals: Any = None) -> Rest:
+        """What does not move in a search, with base samples of its own."""
+        return Rest(self.rows, self.inducing, normals, self.jitter)
 
     def batch_normals(self, key: Array) -> Array | Draws | None:
         """Base samples for all rows, drawn block by block where there are many."""

@@ -354,7 +354,7 @@ def test_the_gradient_of_the_profiled_bound_is_that_of_finite_differences(rng: n
     objective = jit(partial(profiled_bound, problem, None))
 
     def at(point: dict) -> tuple:
-        return objective(point, start_sites(problem), problem.rows, problem.inducing, None, JITTER)
+        return objective(point, start_sites(problem), problem.rest()._replace(jitter=JITTER))
 
     _, gradient, sites, _ = at(start)
     assert sites.coupled and np.abs(np.asarray(sites.precision[:, 0, 1])).max() > 0.1

@@ -173,7 +173,7 @@ def test_gradient_of_the_evidence_is_that_of_sites_that_follow(likelihood: str, 
     run = engine.EpSearch(problem, engine.tilted_of(problem))
     compute = engine.jit(objective.converged(problem, run.tilted))
     like = run.start.linear.dtype.type
-    value, gradient, _ = compute(run.best.point, run.start, *run.fixed)
+    value, gradient, _ = compute(run.best.point, run.start, run.rest)
     for name, slope in gradient["parameters"].items():
         for place in np.ndindex(np.shape(slope)):
             moved = []
@@ -181,7 +181,7 @@ def test_gradient_of_the_evidence_is_that_of_sites_that_follow(likelihood: str, 
                 there = {k: np.array(v, float) for k, v in run.best.point["parameters"].items()}
                 there[name][place] += step
                 point_there = {**run.best.point, "parameters": {k: like(v) for k, v in there.items()}}
-                moved.append(float(compute(point_there, run.start, *run.fixed)[0]))
+                moved.append(float(compute(point_there, run.start, run.rest)[0]))
             assert abs((moved[0] - moved[1]) / 2e-4 - np.asarray(slope)[place]) < 1e-5 * (1 + abs(float(value)))
 
 

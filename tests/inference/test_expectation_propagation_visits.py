@@ -47,7 +47,7 @@ def test_the_gradient_with_posterior_and_cavities_held_is_that_of_the_evidence(c
     problem = caught(gpdsl.compile(TEXT.format(link="logit")), classes(1, 40), inducing=6, batch=0, learn_inducing=True)
     tilted = engine.tilted_of(problem)
     run = engine.EpSearch(problem, tilted)
-    rows, held, _, jitter = run.fixed
+    rows, held, _, jitter = run.rest
     point, program = run.best.point, problem.program
 
     def both(point: Any) -> tuple[Any, Any]:

@@ -129,8 +129,8 @@ def test_bound_and_gradient_are_those_of_automatic_differentiation(text: str, rn
     assert in_row_space(problem)
     point, sites = outer_point(problem, problem.parameters, problem.inducing), start_sites(problem)
     normals = problem.batch_normals(jax.random.key(0))
-    fixed = problem.rows, problem.inducing, normals, problem.jitter
-    value, slope, ends, _ = jit(partial(profiled_bound, problem, None))(point, sites, *fixed)
+    rest = problem.rest(normals)
+    value, slope, ends, _ = jit(partial(profiled_bound, problem, None))(point, sites, rest)
     loop, given = loop_of(problem, point, normals)
     found, gradient, found_sites, settled = loop(point, sites, given, normals, 1e-13, 1000)
     assert settled
@@ -138,7 +138,7 @@ def test_bound_and_gradient_are_those_of_automatic_differentiation(text: str, rn
     np.testing.assert_allclose(found_sites.precision, ends.precision, atol=1e-5)
     if text == OUTLIERS:
         assert np.min(found_sites.precision) < 0
-    again, exact, _, _ = jit(partial(profiled_bound, problem, None))(point, found_sites, *fixed)
+    again, exact, _, _ = jit(partial(profiled_bound, problem, None))(point, found_sites, rest)
     assert float(again) == pytest.approx(float(found), abs=1e-10)
     for name, each in gradient["parameters"].items():
         np.testing.assert_allclose(each, exact["parameters"][name], rtol=1e-6, atol=1e-7, err_msg=name)
@@ -196,7 +196,7 @@ def test_the_programs_between_do_no_linear_algebra(rng: np.random.Generator) -> 
     for program in (loop._begin, loop._step, loop._gradient):
         assert "potrf" not in program.as_text()  # type: ignore[union-attr]
     assert "potrf" in jit(partial(profiled_bound, problem, None)).lower(
-        point, start_sites(problem), problem.rows, problem.inducing, None, problem.jitter
+        point, start_sites(problem), problem.rest()
     ).compile().as_text()  # fmt: skip
 
 
@@ -262,9 +262,9 @@ def test_the_bound_is_as_accurate_as_the_last_gain_asks_for(monkeypatch: pytest.
 
     monkeypatch.setattr(profiled, "Ascent", Told)
     monkeypatch.setattr(profiled, "_accuracy", lambda *_: 1e-8)
-    fixed: Any = "rows", "held", None, 1e-6
+    rest: Any = "rows", "held", None, 1e-6
     start: Any = SimpleNamespace(point=None, sites=None)
-    ascend: Any = profiled._between_programs(SimpleNamespace(), start, fixed)  # type: ignore[arg-type]
+    ascend: Any = profiled._between_programs(SimpleNamespace(), start, rest)  # type: ignore[arg-type]
     found = [ascend("point", "sites", "normals", None, 7, True)[0] for _ in values]
     np.testing.assert_array_equal(found, values)
     assert asked == pytest.approx([1e-8, 1e-8, 30e-4, 1e-8, 1e-8, 1e-4], rel=1e-12)

@@ -54,16 +54,15 @@ def test_dense_hyperparameters_see_the_cross_entropy_alone(counts: Case, rng, po
     state = initial_state(problem)
     noise = iter(jax.random.split(jax.random.key(3), 99))
     state = jax.tree.map(lambda a: a + 0.1 * jax.random.normal(next(noise), a.shape), state)
-    block = next(b for b in _blocks(problem) if b.name == "hyperparameters")
-    rest = (problem.rows, problem.inducing)
+    block, rest = _blocks(problem)[1], problem.rest()._replace(jitter=1e-8)
 
     @jit
     def exact_cross(part: dict) -> jax.Array:
-        return block.bound(block.put(part, state, *rest, 1e-8), *rest, None, 1e-8)
+        return block.bound(block.put(part, state, rest), rest)
 
     @jit
     def whole(part: dict) -> jax.Array:
-        after = complete(block.put(part, state, *rest, 1e-8), problem.inducing)
+        after = complete(block.put(part, state, rest), problem.inducing)
         return Bound(problem.program, problem.layout, problem.rows, 1e-8).value(after, 35, None)
 
     start = block.take(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array
 
 from gpdsl.errors import plural
-from gpdsl.inference.ascent.lbfgs import Outcome, Remembered, maximise, maximise_off_saddles
+from gpdsl.inference.ascent.lbfgs import Remembered, maximise, maximise_off_saddles
 from gpdsl.inference.bound import Bound, carried, divergence, is_free, views, weights
 from gpdsl.inference.driver import assessor, complete, whole_bound
-from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Rest, Result, as_arrays, as_numpy, tidy
 from gpdsl.inference.starts import start_groups, start_logits
 from gpdsl.program.cache import jit
 from gpdsl.program.program import Program
@@ -43,14 +43,13 @@ class LbfgsSearch:
     """L-BFGS over everything at once. Sampled terms use common random numbers throughout."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, rows, held, jitter = problem, problem.rows, problem.inducing, problem.jitter
-        normals, start = problem.batch_normals(jax.random.key(problem.options.seed)), initial_state(problem)
+        self.problem, start = problem, initial_state(problem)
+        rest = problem.rest(problem.batch_normals(jax.random.key(problem.options.seed)))
         gradient = jax.value_and_grad(partial(whole_bound, problem))
-        compiled = problem.compiled(gradient, start, rows, held, normals, jitter, brief=problem.brief)
-        self.bound = lambda at, normals: compiled(at, rows, held, normals, jitter)
+        self.bound = problem.compiled(gradient, start, rest, brief=problem.brief)
 
         def objective(at: Any) -> tuple[float, Any]:
-            value, gradient = self.bound(at, normals)
+            value, gradient = self.bound(at, rest)
             return float(value), gradient
 
         self.objective = Remembered(objective, start)
@@ -88,7 +87,8 @@ class LbfgsSearch:
     def finish(self) -> Result:
         """The best point, with its bound on fresh samples."""
         best = self.objective.best
-        bound = self.problem.reassessed(lambda normals: self.bound(best.point, normals)[0], best.value)
+        rest = self.problem.rest
+        bound = self.problem.reassessed(lambda normals: self.bound(best.point, rest(normals))[0], best.value)
         return finish(self.problem, best.point, *bound)
 
 
@@ -134,10 +134,9 @@ State = dict[str, Any]
 class Block:
     """A set of unknowns: `take` reads it from a state, `put` gives the state with it, `bound` is what it maximises.
 
-    `bound` takes the state, the rows, the inducing inputs that are held, the base samples and the jitter.
+    `put` takes a part, the state and the rest, `bound` the state and the rest.
     """
 
-    name: str
     take: Callable[[State], Any]
     put: Callable[..., State]
     bound: Callable[..., Array]
@@ -148,20 +147,19 @@ class AlternatingSearch:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.point, self.value = problem, initial_state(problem), -np.inf
-        normals = problem.batch_normals(jax.random.key(problem.options.seed))
-        self.rest = (problem.rows, problem.inducing, normals, problem.jitter)
+        self.rest = problem.rest(problem.batch_normals(jax.random.key(problem.options.seed)))
         self.blocks = [_compiled(problem, block, self.point, self.rest) for block in _blocks(problem)]
 
     def run(self) -> str:
         """Round after round, until one changes the bound by next to nothing."""
         before, tolerance = -np.inf, self.problem.options.tolerance
-        rows, held, _, jitter = self.rest
         for number in range(1, self.problem.choice.steps + 1):
             for take, objective, put in self.blocks:
-                outcome = _maximised(objective, take(self.point), self.point, self.rest, tolerance)
+                of_part, part = partial(objective, self.point), take(self.point)  # the others as they are
+                outcome = maximise(of_part, part, steps=INNER_STEPS, tolerance=tolerance, report=lambda *_: None)
                 if np.isfinite(outcome.value):
-                    self.point = put(outcome.point, self.point, rows, held, jitter)
-            self.value = _value(self.blocks, self.point, self.rest)
+                    self.point = put(outcome.point, self.point, self.rest)
+            self.value = self._whole()
             self.problem.monitor.report(number, self.value)
             if abs(self.value - before) < max(CHANGE, tolerance * abs(self.value)):
                 return f"converged: the bound changed by less than {plural(CHANGE, 'nat', 'g')} in a round"
@@ -174,74 +172,57 @@ class AlternatingSearch:
 
     def finish(self) -> Result:
         """The same, maybe in the middle of a round, with its bound on fresh samples."""
-        self.value = _value(self.blocks, self.point, self.rest)
+        self.value = self._whole()
         if self.problem.program.sampled and np.isfinite(self.value):
             return finish(self.problem, self.point, *assessor(self.problem)(self.point))
         return self.state()
 
-
-def _maximised(objective: Callable[..., Any], part: Any, state: State, rest: tuple, tolerance: float) -> Outcome:
-    """The best of one set of unknowns, the others as they are."""
-
-    def of_part(part: Any) -> tuple[float, Any]:
-        return objective(part, state, rest)
-
-    return maximise(of_part, part, steps=INNER_STEPS, tolerance=tolerance, report=lambda *_: None)
+    def _whole(self) -> float:
+        """The bound, by the first set's objective, which is all of it."""
+        take, objective, _ = self.blocks[0]
+        return float(objective(self.point, take(self.point))[0])
 
 
-def _value(blocks: list[tuple], state: State, rest: tuple) -> float:
-    """The bound, by the first set's objective, which is all of it."""
-    take, objective, _ = blocks[0]
-    return float(objective(take(state), state, rest)[0])
+def _compiled(problem: Problem, block: Block, state: State, rest: Rest) -> tuple:
+    """`take`, value and gradient of the block's objective in a state at a part, and `put`, compiled."""
 
-
-def _compiled(problem: Problem, block: Block, state: State, rest: tuple) -> tuple:
-    """`take`, value and gradient of the block's objective at a part, and `put`, compiled."""
-    rows, held, _, jitter = rest
-
-    def bound(part: Any, state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
-        return block.bound(block.put(part, state, rows, held, jitter), rows, held, normals, jitter)
+    def bound(part: Any, state: State, rest: Rest) -> Array:
+        return block.bound(block.put(part, state, rest), rest)
 
     part = block.take(state)
-    compiled = problem.compiled(jax.value_and_grad(bound), part, state, *rest, brief=problem.brief)
-    put = problem.compiled(block.put, part, state, rows, held, jitter, brief=problem.brief)
+    compiled = problem.compiled(jax.value_and_grad(bound), part, state, rest, brief=problem.brief)
 
-    def objective(part: Any, state: State, rest: tuple) -> tuple[float, Any]:
-        value, gradient = compiled(part, state, *rest)
+    def objective(state: State, part: Any) -> tuple[float, Any]:
+        value, gradient = compiled(part, state, rest)
         return float(value), gradient
 
-    return block.take, objective, put
+    return block.take, objective, problem.compiled(block.put, part, state, rest, brief=problem.brief)
 
 
 def _blocks(problem: Problem) -> list[Block]:
     """The sets that are not empty, in the papers' order."""
     program, bound = problem.program, partial(whole_bound, problem)
     hyper, likelihood = split_parameters(program)
-    found = [_simple("posterior", "posterior", bound)]
+    found = [_of("posterior", bound)]
     if hyper:
         free = problem.layout.dense and is_free(problem.layout.family)
-        found.append(_free_hyperparameters(problem, hyper) if free else _named("hyperparameters", hyper, bound))
+        found.append(_free_hyperparameters(problem, hyper) if free else _named(hyper, bound))
     if likelihood:
-        found.append(_named("likelihood parameters", likelihood, bound))
+        found.append(_named(likelihood, bound))
     if problem.options.learn_inducing:
-        found.append(_simple("inducing inputs", "inducing", bound))
+        found.append(_of("inducing", bound))
     return found
 
 
-def _simple(name: str, key: str, bound: Callable[..., Array]) -> Block:
-    return Block(name, lambda state: state[key], lambda part, state, *_: {**state, key: part}, bound)
+def _of(key: str, bound: Callable[..., Array]) -> Block:
+    return Block(lambda state: state[key], lambda part, state, _: {**state, key: part}, bound)
 
 
-def _named(name: str, names: list[str], bound: Callable[..., Array]) -> Block:
-    return Block(name, _taker(names), lambda part, state, *_: _with(state, part), bound)
+def _named(names: list[str], bound: Callable[..., Array]) -> Block:
+    def put(part: Any, state: State, _: Rest) -> State:
+        return {**state, "parameters": {**state["parameters"], **part}}
 
-
-def _taker(names: list[str]) -> Callable[[State], Any]:
-    return lambda state: {name: state["parameters"][name] for name in names}
-
-
-def _with(state: State, part: Any) -> State:
-    return {**state, "parameters": {**state["parameters"], **part}}
+    return Block(lambda state: {name: state["parameters"][name] for name in names}, put, bound)
 
 
 def _free_hyperparameters(problem: Problem, names: list[str]) -> Block:
@@ -251,15 +232,15 @@ def _free_hyperparameters(problem: Problem, names: list[str]) -> Block:
     """
     program, layout = problem.program, problem.layout
 
-    def put(part: Any, state: State, rows: Any, held: Any, jitter: Any) -> State:
-        return carried(program, layout, complete(state, held), part, rows, jitter)
+    def put(part: Any, state: State, rest: Rest) -> State:
+        return carried(program, layout, complete(state, rest.held), part, rest.rows, rest.jitter)
 
-    def bound(state: State, rows: Any, held: Any, normals: Any, jitter: Any) -> Array:
+    def bound(state: State, rest: Rest) -> Array:
         parameters = program.parameters.constrain(state["parameters"])
-        seen = views(program, parameters, held, rows, True, jitter)
-        return program.log_prior(parameters) - divergence(layout, complete(state, held), seen)
+        seen = views(program, parameters, rest.held, rest.rows, True, rest.jitter)
+        return program.log_prior(parameters) - divergence(layout, complete(state, rest.held), seen)
 
-    return Block("hyperparameters", _taker(names), put, bound)
+    return replace(_named(names, bound), put=put)
 
 
 def split_parameters(program: Program) -> tuple[list[str], list[str]]:

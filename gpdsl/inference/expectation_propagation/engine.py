@@ -97,7 +97,7 @@ class EpSearch:
         key = jax.random.key(problem.options.seed)
         block = setting_of(problem, point, problem.inducing, problem.rows).block(self.start.coupled)
         normals = tilted.normals(key, problem.choice.samples, block or problem.count, problem.program.latents)
-        self.fixed = problem.rows, problem.inducing, normals, problem.jitter
+        self.rest = problem.rest(normals)
         self.wrong = 0.0
         """Nats that a finer quadrature changes log Z by."""
         self.finer: EpSearch | None = None
@@ -147,7 +147,7 @@ class EpSearch:
         gentle = not asked or (one and not may_be_coarse(problem, best.point["parameters"], every=True))
         if gentle or not np.isfinite(best.value):
             return 0.0
-        rows, held, normals, jitter = self.fixed
+        rows, held, normals, jitter = self.rest
 
         def value(point: Any, sites: Sites, rows: Any, held: Any) -> Array:
             fine = replace(self.tilted, fine=True, finest=finest).using(normals)
@@ -160,14 +160,14 @@ class EpSearch:
     def _outside(self) -> str:
         """L-BFGS over what is learnt; every value is that of a fixed point."""
         problem, point, warm = self.problem, self.best.point, self.start
-        compute = problem.compiled(ep.converged(problem, self.tilted), point, warm, *self.fixed, brief=problem.brief)
+        compute = problem.compiled(ep.converged(problem, self.tilted), point, warm, self.rest, brief=problem.brief)
 
         def objective(at: Any) -> tuple[float, Any]:
             nonlocal warm
-            value, gradient, fixed = compute(at, warm, *self.fixed)
+            value, gradient, fixed = compute(at, warm, self.rest)
             lost = not np.isfinite(float(value)) or float(fixed.swept.stuck) > 0
             if lost and warm is not self.start:
-                value, gradient, fixed = compute(at, self.start, *self.fixed)
+                value, gradient, fixed = compute(at, self.start, self.rest)
             if not np.isfinite(float(value)) or self._doubtful(fixed):
                 return -np.inf, gradient
             self._note(at, fixed, float(value))
@@ -196,12 +196,12 @@ class EpSearch:
         """A sweep and a step of Adam in turn, until the evidence no longer rises; then sweeps alone."""
         problem, optimiser, message = self.problem, ep.optimiser_of(self.problem), ALL_DONE
         self.turn = ep.first_turn(problem, self.best.point, self.start, optimiser)
-        given = self.turn, *self.fixed
+        given = self.turn, self.rest
         step = problem.compiled(ep.inner_step(problem, self.tilted, optimiser), *given, brief=problem.brief)
         trace: list[float] = []
         lost = 0
         for number in range(1, problem.choice.steps + 1):
-            self.turn, value = step(self.turn, *self.fixed)
+            self.turn, value = step(self.turn, self.rest)
             if not np.isfinite(float(value)):
                 lost += 1
                 if lost > ep.RETRIES:
@@ -221,7 +221,7 @@ class EpSearch:
         """From where sites and parameters moved in turn to the fixed point of the sites there."""
         assert self.turn is not None
         point, sites = self.turn.sound
-        value, _, fixed = jit(ep.converged(self.problem, self.tilted))(point, sites, *self.fixed)
+        value, _, fixed = jit(ep.converged(self.problem, self.tilted))(point, sites, self.rest)
         self.turn = None
         self._note(point, fixed, float(value))
 
@@ -335,9 +335,8 @@ class _Simulator(Simulator):
         self, point: Any, sites: Sites, normals: Any, surrogate: Surrogate, sweeps: int
     ) -> tuple[Any, Any, Fixed]:
         """Evidence, gradient and fixed point on the surrogates."""
-        rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
-        given = normals, jitter, surrogate, jnp.asarray(sweeps)
-        return self.compiled_profiled(point, sites, rows, held, *given)  # type: ignore[no-any-return]
+        given = self.problem.rest(normals), surrogate, jnp.asarray(sweeps)
+        return self.compiled_profiled(point, sites, *given)  # type: ignore[no-any-return]
 
     def profiled(
         self, point: Any, sites: Sites, normals: Array | None, surrogate: Surrogate, iterations: int

@@ -25,7 +25,7 @@ from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.natural.tied import no_sites, posterior_of, whitened
 from gpdsl.inference.opaque.surrogate import Surrogate
-from gpdsl.inference.problem import Problem, Result, as_numpy, tidy
+from gpdsl.inference.problem import Problem, Rest, Result, as_numpy, tidy
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.program import take_rows
@@ -39,15 +39,9 @@ def converged(problem: Problem, tilted: Tilted) -> Callable[..., tuple[Array, An
     tolerance = max(problem.options.tolerance, 1e-12) * problem.count
 
     def objective(
-        point: Any,
-        sites: Sites,
-        rows: Any,
-        held: Any,
-        normals: Any,
-        jitter: Any,
-        surrogate: Surrogate | None = None,
-        most: Any = None,
+        point: Any, sites: Sites, rest: Rest, surrogate: Surrogate | None = None, most: Any = None
     ) -> tuple[Array, Any, ep.Fixed]:
+        rows, held, normals, jitter = rest
         here, setting = tilted.using(normals, surrogate), setting_of(problem, point, held, rows, jitter)
         found = ep.fixed_point(here, setting, sites, tolerance, SWEEPS if most is None else most)
         at = jax.lax.stop_gradient(found.sites)
@@ -90,11 +84,11 @@ def inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransf
     From where the evidence is not a finite number, or a cavity not a distribution, half of the way back is taken.
     """
 
-    def step(turn: Turn, rows: Any, held: Any, normals: Any, jitter: Any) -> tuple[Turn, Array]:
-        here = tilted.using(normals)
+    def step(turn: Turn, rest: Rest) -> tuple[Turn, Array]:
+        here = tilted.using(rest.normals)
 
         def value(point: Any) -> tuple[Array, tuple[ep.Swept, Array]]:
-            setting = setting_of(problem, point, held, rows, jitter)
+            setting = setting_of(problem, point, rest.held, rest.rows, rest.jitter)
             swept = ep.sweep(here, ep.visit_all(here, setting, turn.sites), turn.sites)
             return swept.evidence + setting.log_prior, (
                 swept,

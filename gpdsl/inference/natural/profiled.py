@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from gpdsl.inference.natural.site_blocks import batch_posterior, batch_site_elbo
 from gpdsl.inference.natural.site_starts import start_sites
 from gpdsl.inference.natural.sites import Setting, Sites
 from gpdsl.inference.posteriors.family import Whitened
-from gpdsl.inference.problem import Problem, Result, as_arrays, as_numpy, of_first, tidy
+from gpdsl.inference.problem import Problem, Rest, Result, as_arrays, as_numpy, of_first, tidy
 from gpdsl.inference.resolution import begun_at, jitter_note
 from gpdsl.kernels.functionals import Functionals
 from gpdsl.program.rows import Rows
@@ -184,16 +184,14 @@ def at_sites(
 def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Sites, Any], Array]]:
     """The bound at a point maximised over the sites, and at given sites with other samples: one program for both."""
     normals = problem.batch_normals(jax.random.key(problem.options.seed)) if problem.program.sampled else None
-    fixed = problem.rows, problem.inducing, normals, problem.jitter
+    rest = problem.rest(normals)
     ridges = bool(problem.program.mixing) and problem.at_once  # as Newton's method wants rows
     patience = FIRST_PATIENCE if ridges else INNER_ITERATIONS
-    ascend = _between_programs(problem, start, fixed) if in_row_space(problem) else _one_program(problem, start, fixed)
+    ascend = _between_programs(problem, start, rest) if in_row_space(problem) else _one_program(problem, start, rest)
 
     # Sites by Newton's method, and whether they have settled; without the bound's gradient it compiles sooner.
-    def settle(
-        point: Any, sites: Sites, rows: Any, held: Any, normals: Any, jitter: Any, coupling: Any
-    ) -> tuple[Sites, Array]:
-        setting = setting_of(problem, point, held, rows, jitter)
+    def settle(point: Any, sites: Sites, rest: Rest, coupling: Any) -> tuple[Sites, Array]:
+        setting, normals = setting_of(problem, point, rest.held, rest.rows, rest.jitter), rest.normals
         progress = refine(setting, sites, normals, _accuracy(problem), RIDGE_ITERATIONS, coupling, newton=True)
         return progress.sites, progress.done
 
@@ -204,7 +202,7 @@ def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Si
         *found, settled = ascend(point, sites, normals, coupling, patience, sloped)
         if ridges and not settled:
             patience = PATIENCE
-            sites, settled = on_ridges(point, found[-1], *fixed, coupling)
+            sites, settled = on_ridges(point, found[-1], rest, coupling)
             *found, _ = ascend(point, sites, normals, coupling, AS_IT_IS, sloped)
         return *found, bool(settled) or not ridges
 
@@ -214,20 +212,29 @@ def _compiled(problem: Problem, start: Best) -> tuple[Compute, Callable[[Any, Si
     return compute, bound
 
 
-def _one_program(problem: Problem, start: Best, fixed: Any) -> Ascend:
-    numbers = map(jnp.asarray, (INNER_ITERATIONS, 1.0, _accuracy(problem), True))
-    ascended = problem.shared(profiled_bound, start.point, start.sites, *fixed, None, *numbers, brief=problem.brief)
-    rows, held, _, jitter = fixed
+class Asked(NamedTuple):
+    """Iterations at most, how far sites of different latents go together, nats to which the bound is wanted, and
+    whether its gradient is."""
+
+    iterations: Any = INNER_ITERATIONS
+    coupling: Any = 1.0
+    accurate: Any = None
+    sloped: Any = None
+
+
+def _one_program(problem: Problem, start: Best, rest: Rest) -> Ascend:
+    asked = Asked(*map(jnp.asarray, (INNER_ITERATIONS, 1.0, _accuracy(problem), True)))
+    ascended = problem.shared(profiled_bound, start.point, start.sites, rest, None, asked, brief=problem.brief)
 
     def ascend(point: Any, sites: Sites, normals: Any, coupling: Array, most: int, sloped: bool) -> Ascended:
         asked = jnp.asarray(most), coupling, jnp.asarray(_accuracy(problem, sloped)), jnp.asarray(sloped)
-        return ascended(point, sites, rows, held, normals, jitter, None, *asked)
+        return ascended(point, sites, rest._replace(normals=normals), None, Asked(*asked))
 
     return ascend
 
 
-def _between_programs(problem: Problem, start: Best, fixed: Any) -> Ascend:
-    rows, held, normals, jitter = fixed
+def _between_programs(problem: Problem, start: Best, rest: Rest) -> Ascend:
+    rows, held, normals, jitter = rest
     on_host: Any = np.asarray(jitter, np.result_type(jitter))
     given = rows, held, on_host
     loop = Ascent(problem, _place, start.point, start.sites, given, normals)
@@ -311,23 +318,13 @@ def _accuracy(problem: Problem, sloped: bool = True) -> float:
 
 
 def profiled_bound(
-    problem: Problem,
-    _: Any,
-    point: Any,
-    sites: Sites,
-    rows: Any,
-    held: Any,
-    normals: Any,
-    jitter: Any,
-    surrogate: Any = None,
-    iterations: Any = INNER_ITERATIONS,
-    coupling: Any = 1.0,
-    accurate: Any = None,
-    sloped: Any = None,
+    problem: Problem, _: Any, point: Any, sites: Sites, rest: Rest, surrogate: Any = None, asked: Asked | None = None
 ) -> tuple[Array, Any, Sites, Array]:
     """Value, gradient and refined sites at a point of the search, from a warm start, and whether these have settled.
 
-    `coupling` 0 keeps the sites of different latents apart."""
+    A coupling of 0 keeps the sites of different latents apart."""
+    rows, held, normals, jitter = rest
+    iterations, coupling, accurate, sloped = asked or Asked()
     setting = setting_of(problem, point, held, rows, jitter)
     accurate = _accuracy(problem) if accurate is None else accurate
     progress = refine(setting, sites, normals, accurate, iterations, coupling, surrogate)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from gpdsl.forward import stopping_fit
 from gpdsl.inference.ascent.joint import split_parameters
 from gpdsl.inference.expected_log_likelihood import expected_log_likelihood
-from gpdsl.inference.natural.profiled import profiled_bound, setting_of
+from gpdsl.inference.natural.profiled import Asked, profiled_bound, setting_of
 from gpdsl.inference.natural.sites import Sites, site_elbo
 from gpdsl.inference.opaque.budget import HELD_OUT, assessed_rows, assessing, has_slopes, jacobian, looks
 from gpdsl.inference.opaque.evaluations import Batch, Evaluations, Gaussian, Points, Regression
@@ -33,7 +33,7 @@ from gpdsl.inference.opaque.surrogate import (
     evaluate_externals,
     hermite,
 )
-from gpdsl.inference.problem import FRESH_SETS, Problem, as_arrays
+from gpdsl.inference.problem import FRESH_SETS, Problem, Rest, as_arrays
 from gpdsl.inference.sampling import some_rows_sum_and_error, sum_and_error
 from gpdsl.program.joint import Marginals
 from gpdsl.program.program import take_rows
@@ -69,8 +69,9 @@ class Simulator:
     def __init__(
         self, problem: Problem, reads: Reads, bound: Callable[..., Array] = site_elbo, best: Compiled | None = None
     ) -> None:
-        def value(point: Any, sites: Sites, rows: Rows, held: Any, normals: Any, surrogate: Any, jitter: Any) -> Array:
-            return bound(setting_of(problem, point, held, rows, jitter), sites, normals, surrogate)
+        def value(point: Any, sites: Sites, rest: Rest, surrogate: Any) -> Array:
+            setting = setting_of(problem, point, rest.held, rest.rows, rest.jitter)
+            return bound(setting, sites, rest.normals, surrogate)
 
         self.problem, self.reads, self.steps = problem, reads, Steps(problem, reads)
         self.compiled_place = problem.compiling(self.steps.place)
@@ -206,16 +207,14 @@ class Simulator:
 
     def bound(self, point: Any, sites: Sites, normals: Array | None, surrogate: Surrogate) -> float:
         """The bound at a place, corrected by the residual."""
-        rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
-        return float(self.compiled_bound(point, sites, rows, held, normals, surrogate, jitter))
+        return float(self.compiled_bound(point, sites, self.problem.rest(normals), surrogate))
 
     def profiled(
         self, point: Any, sites: Sites, normals: Array | None, surrogate: Surrogate, iterations: int
     ) -> tuple[float, Any, Sites]:
         """The bound maximised over q from these sites, its gradient in the hyperparameters, and the best sites."""
-        rows, held, jitter = self.problem.rows, self.problem.inducing, self.problem.jitter
-        given = normals, jitter, surrogate, jnp.asarray(iterations)
-        value, gradient, refined, _ = self.compiled_profiled(point, sites, rows, held, *given)
+        rest, asked = self.problem.rest(normals), Asked(jnp.asarray(iterations))
+        value, gradient, refined, _ = self.compiled_profiled(point, sites, rest, surrogate, asked)
         return float(value), gradient, refined
 
 
