@@ -21,10 +21,11 @@ from gpdsl.inference.fields.plan import FieldMarginals
 from gpdsl.inference.posteriors.coupled import Block, TooManyRows
 from gpdsl.program.cache import precision
 from gpdsl.program.joint import basis_columns, with_sums
+from gpdsl.results.by_formula import ByFormula
 from gpdsl.results.expectation import Beliefs, mean_of, per_component
 from gpdsl.results.integrals import sample_latents
 from gpdsl.results.named import DRAWS, Ancestral, is_output, of_output, of_quantity, picks
-from gpdsl.results.predictive import ByFormula, Predictive
+from gpdsl.results.predictive import Predictive
 from gpdsl.results.quantiles import monotone_of, where_reached
 from gpdsl.results.warp import Warped
 from gpdsl.symbolic.coupling import marginal
@@ -339,7 +340,7 @@ class Shares:
     @property
     def nodes(self) -> int:
         """How many conditional distributions those so far have been averages of."""
-        return max(each.nodes for each in self.kept.values() if isinstance(each, Predictive | Warped))
+        return max(each.nodes for each in self.kept.values() if isinstance(each, Predictive | Warped | ByFormula))
 
     def law(self, o: ObservationTerms, keys: Keys) -> Predictive | Warped | ByFormula | None:
         """That of a statement: see `law_of_output`."""
@@ -347,9 +348,8 @@ class Shares:
 
     def _of_output(self, at: np.ndarray, operator: str, o: ObservationTerms, keys: Keys) -> np.ndarray:
         law = self.law(o, keys)
-        if not isinstance(law, Predictive | Warped) or len(o.positions) != at.ndim - 1:
-            raise NoLawError
-        found = law.share(at[picks(o.positions)], above=operator[0] == ">", reached=operator[-1] == "=")
+        fits, sides = len(o.positions) == at.ndim - 1, {"above": operator[0] == ">", "reached": operator[-1] == "="}
+        found = law.share(at[picks(o.positions)], **sides) if law is not None and fits else None
         if found is None:
             raise NoLawError
         return found

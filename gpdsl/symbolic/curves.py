@@ -8,15 +8,28 @@ Gauss–Legendre rules in them tell thin and heavy tails, and the distribution f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss, legvander
 
-COARSE, ZOOMED, ZOOMS = 161, 21, 14
-SEARCH, NEAREST = 18.0, -36.0
-"""Range of asinh v in which modes are looked for, and the logarithm of how near to a cut."""
+from gpdsl.symbolic.counts import (
+    IMPOSSIBLE,
+    NEGLIGIBLE,
+    ROUNDING,
+    ZOOMED,
+    ZOOMS,
+    Array,
+    Curve,
+    LogDensity,
+    discrete,
+    finite,
+)
+
+COARSE = 161
+SEARCH, FURTHEST, NEAREST = 18.0, 42.0, -36.0
+"""Range of asinh v in which modes are looked for, closely and at all, and the logarithm of how near to a cut."""
 CLOSE, NEAR_PANELS, FAR_PANELS, NODES = 12.0, 24, 8, 14
 """Of u, on either side: up to where panels are even, how many these are, and those beyond; nodes in each."""
 ENDS = {"real": (float(-np.exp(340.0)), float(np.exp(340.0))), "positive": (-690.0, 350.0), "unit": (-690.0, 690.0)}
@@ -25,23 +38,20 @@ RESOLVED = (20.0, 27.0)
 """Log odds of proportions near 1: at the second, 1 - y still has four digits."""
 DROP = 0.5
 """By how much the log density falls from the mode to the width."""
-MOST, NUMBERS, LARGEST = 2**14, 2**24, 2.0**52
-"""Counts that are told one by one, of all distributions together as well, and the largest that is told at all."""
-LOOK, ALONE, GROWTH, TOPS, WITHIN = 1.05, 512, 1.02, 3, 1024
-"""How densely another top is looked for. Of counts in cells: up to where each has its own, by how much those grow
-beyond, and how many are about each of how many tops, as of inflated zeros and mixtures."""
-ROUNDING = 1e-12
-NEGLIGIBLE = 45.0
 FAR = (300.0, 330.0)
 """Logarithms of two values far out, between which the fall of a tail is measured."""
 SLIGHT = 1e-6
-IMPOSSIBLE = -1e6
-"""A log density below which a constant says that there is none."""
 POINTS, WEIGHTS = leggauss(NODES)
 LEGENDRE = legvander(POINTS, NODES - 1).T
-
-Array = np.ndarray
-LogDensity = Callable[[Array], Array]
+LAST = ((np.arange(NODES) + 0.5)[:, None] * LEGENDRE)[-2:]
+PANELS = 2 * (NEAR_PANELS + FAR_PANELS)
+"""As many are computed at once."""
+APART = 12.0
+"""Of its width, how far from another top one has to lie for panels of its own."""
+ROUNDS, MOST_NODES, FINE, NARROWEST = 40, 2**25, 1e-6, 1e-9
+"""How often panels are halved, and how many nodes there are at most; what is left of all the mass, and of u."""
+RISE, LEAST = 1.0, -1e15
+"""By how much a log density may rise beside a node, and below which height it is none."""
 
 
 @dataclass(frozen=True)
@@ -74,67 +84,6 @@ LINES: dict[str, Line] = {
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Distributions side by side: `values`, their probabilities `mass`, and what lies `below`, are [points, n].
-
-    `log_mass` [n] is the logarithm of what the unnormalised density integrates to.
-    """
-
-    values: Array
-    mass: Array
-    below: Array
-    log_mass: Array
-
-    @property
-    def discrete(self) -> bool:
-        """Whether the values are all that there are, whole numbers; else they are nodes."""
-        return True
-
-    def moments(self) -> tuple[Array, Array]:
-        """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
-        values = np.where(self.mass > 0, self.values, 0.0)
-        mean = np.sum(self.mass * values, axis=0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return mean, np.sum(np.where(self.mass > 0, self.mass * (values - mean) ** 2, 0.0), axis=0)
-
-    def cdf(self, y: Array) -> Array:
-        """P(Y <= y) for y [n]."""
-        found = np.clip(np.floor(y), -1, len(self.values) - 1).astype(int)
-        inside = np.take_along_axis(self.below, np.maximum(found, 0)[None], axis=0)[0]
-        return np.where(found < 0, 0.0, inside)
-
-    def quantile(self, p: Array) -> Array:
-        """The smallest value whose distribution function reaches p [n]."""
-        high = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)
-        return np.take_along_axis(self.values, high[None], axis=0)[0]
-
-
-@dataclass(frozen=True)
-class Cells(Curve):
-    """Too many whole numbers to be told one by one: `values` stand for all from `first` [points, n] to the next."""
-
-    first: Array
-
-    def cdf(self, y: Array) -> Array:
-        """P(Y <= y) for y [n]: of the cells below, and of the numbers of one, which are equally probable."""
-        cell = np.maximum(np.sum(self.first <= y, axis=0) - 1, 0)[None]
-        first, size, mass, below = self._of(cell)
-        share = np.clip((np.floor(y) + 1.0 - first) / np.maximum(size, 1.0), 0.0, 1.0)
-        return below - (1.0 - share) * mass
-
-    def quantile(self, p: Array) -> Array:
-        """The smallest value whose distribution function reaches p [n]."""
-        cell = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)[None]
-        first, size, mass, below = self._of(cell)
-        short = np.clip((below - p) / np.where(mass > 0, mass, 1.0), 0.0, 1.0)
-        return first + np.maximum(np.ceil((1.0 - short) * size - ROUNDING * size), 1.0) - 1.0
-
-    def _of(self, cell: Array) -> list[Array]:
-        sizes = np.diff(self.first, axis=0, append=self.first[-1:] + 1.0)
-        return [np.take_along_axis(each, cell, axis=0)[0] for each in (self.first, sizes, self.mass, self.below)]
-
-
-@dataclass(frozen=True)
 class Panels(Curve):
     """Continuous ones: `below` is the distribution function where panels end, [panels, n] as all of the below.
 
@@ -148,11 +97,18 @@ class Panels(Curve):
     high: Array
     tail: Array
     """The density falls as |y|^(-tail - 1) [n]: moments of this order and above do not exist."""
+    untold: Array
+    """What part of all the mass [n] was not found for certain."""
 
     @property
     def discrete(self) -> bool:
         """They are not."""
         return False
+
+    @property
+    def doubt(self) -> Array:
+        """By how much mass differs from one, or may."""
+        return np.maximum(super().doubt, self.untold)
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
@@ -200,42 +156,55 @@ class Panels(Curve):
         return np.clip(0.5 * np.sum(moments * rises, axis=0), 0.0, np.maximum(2 * moments[0], 0.0))
 
 
-def curve(log_density: LogDensity, size: int, kind: str, cuts: Array | None = None) -> Curve:
+def curve(
+    log_density: LogDensity, size: int, kind: str, cuts: Array | None = None, terms: Sequence[LogDensity] = ()
+) -> Curve:
     """The distributions with unnormalised log densities `log_density(y)` at y [points, n], for outputs of a kind.
 
-    They jump or bend nowhere but at the `cuts` [cuts, n], which may lie anywhere.
+    They jump or bend nowhere but at the `cuts` [cuts, n], which may lie anywhere; each of the `terms`, log densities
+    too, may have a narrow top of its own.
     """
     if kind not in LINES:
-        return _discrete(log_density, size, kind)
-    return _continuous(log_density, LINES[kind], ENDS[kind], np.zeros((0, size)) if cuts is None else cuts)
+        return discrete(log_density, size, kind)
+    return _continuous(log_density, LINES[kind], ENDS[kind], np.zeros((0, size)) if cuts is None else cuts, terms)
 
 
-def _finite(values: Array) -> Array:
-    return np.where(np.isfinite(values), values, -np.inf)
-
-
-def _continuous(log_density: LogDensity, line: Line, ends: tuple[float, float], cuts: Array) -> Curve:
+def _continuous(
+    log_density: LogDensity, line: Line, ends: tuple[float, float], cuts: Array, terms: Sequence[LogDensity]
+) -> Curve:
     size = cuts.shape[1]
+    low, high = (np.full((1, size), each) for each in ends)
 
-    def plain(v: Array) -> Array:
-        return log_density(line.forward(v)) + line.log_slope(v)
+    def on_line(log_density: LogDensity) -> LogDensity:
+        return lambda v: finite(log_density(line.forward(v)) + line.log_slope(v))
 
-    along = _to_the_end(plain, size) if line is LINES["unit"] else lambda v: _finite(plain(v))
+    along = _to_the_end(on_line(log_density), size) if line is LINES["unit"] else on_line(log_density)
     with np.errstate(all="ignore"):
-        inner = np.sort(np.clip(np.nan_to_num(line.inverse(cuts)), *ends), axis=0)
-        edges = np.concatenate([np.full((1, size), ends[0]), inner, np.full((1, size), ends[1])])
-        pieces = [_piece(along, low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
-        peak = np.max([top for *_, top in pieces], axis=0)
-        shares = [share * np.exp(top - peak) for _, share, _, top in pieces]
-    places = np.concatenate([each[0] for each in pieces], axis=1)
-    mass = np.concatenate(shares)
-    total = mass.sum(axis=0)
+        tops, between = _tops(along, [on_line(each) for each in terms], low[0], high[0])
+        inner = np.concatenate([np.clip(np.nan_to_num(line.inverse(cuts)), *ends), between])
+        edges = np.concatenate([low, np.sort(inner, axis=0), high])
+        pieces = [_piece(along, *each, tops) for each in zip(edges[:-1], edges[1:], strict=True)]
+        places, logs, left = _settled(along, np.concatenate(pieces, axis=1))
+        values = line.forward(_nodes(places)[0]).reshape(-1, size)
+    peak = logs.max(axis=(0, 1))
+    mass = np.exp(logs - peak)
+    total = mass.sum(axis=(0, 1))
     mass = mass / total
-    below = np.clip(np.cumsum(mass.reshape(-1, NODES, size).sum(axis=1), axis=0), 0.0, 1.0)
-    values = line.forward(np.concatenate([each[2] for each in pieces]))
-    mode, width, low, high = places
+    below = np.clip(np.cumsum(mass.sum(axis=1), axis=0), 0.0, 1.0)
     tail = _tail(along, size, line)
-    return Panels(values, mass, below, peak + np.log(total), line, mode, width, low, high, tail)
+    return Panels(
+        values,
+        mass.reshape(-1, size),
+        below,
+        peak + np.log(total),
+        line,
+        places[0],
+        places[1],
+        places[2],
+        places[3],
+        tail,
+        left,
+    )
 
 
 def _to_the_end(plain: LogDensity, size: int) -> LogDensity:
@@ -245,29 +214,102 @@ def _to_the_end(plain: LogDensity, size: int) -> LogDensity:
 
     def along(v: Array) -> Array:
         near = np.minimum(v, RESOLVED[1])
-        return _finite(plain(near) + slope * (v - near))
+        return finite(plain(near) + slope * (v - near))
 
     return along
 
 
-def _piece(along: LogDensity, low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
-    """Between two cuts: mode, width and ends in u of panels [4, panels, n], shares of nodes, nodes, and the peak."""
+def _tops(along: LogDensity, terms: Sequence[LogDensity], low: Array, high: Array) -> tuple[Array, Array]:
+    """Where terms are highest [terms, n], and the middles between those that panels about another would not tell."""
+    if not terms:
+        return np.zeros((0, len(low))), np.zeros((0, len(low)))
+    modes = np.stack([_mode(each, low, high) for each in terms])
+    widths = np.stack([_width(*each, low, high) for each in zip(terms, modes, strict=True)])
+    shares = np.nan_to_num(np.concatenate([along(each[None]) for each in modes]) + np.log(widths), nan=-np.inf)
+    order = np.argsort(-shares, axis=0, kind="stable")
+    apart, widths, shares = (np.take_along_axis(each, order, axis=0) for each in (modes, widths, shares))
+    for k in range(1, len(apart)):
+        near = (np.abs(apart[:k] - apart[k]) < APART * widths[k]).any(axis=0)
+        apart[k] = np.where(near | (shares[k] < shares[0] - NEGLIGIBLE), apart[0], apart[k])
+    apart = np.sort(apart, axis=0)
+    return modes, 0.5 * (apart[1:] + apart[:-1]) if np.any(apart[0] < apart[-1]) else apart[:0]
+
+
+def _piece(along: LogDensity, low: Array, high: Array, tops: Array) -> Array:
+    """Between two cuts: mode, width and ends in u of panels [4, panels, n]."""
     inside = [np.minimum(1e-14 * (1.0 + np.abs(each)), 0.25 * (high - low)) for each in (low, high)]
-    mode = _mode(along, low + inside[0], high - inside[1])
+    mode = _mode(along, low + inside[0], high - inside[1], tops)
+    width = _width(along, mode, low, high)
+    ends = [_panels(np.arcsinh(np.abs(each - mode) / width)) for each in (low, high)]
+    u = np.concatenate([-ends[0][::-1], ends[1][1:]])
+    return np.stack([np.broadcast_to(mode, u[1:].shape), np.broadcast_to(width, u[1:].shape), u[:-1], u[1:]])
+
+
+def _width(along: LogDensity, mode: Array, low: Array, high: Array) -> Array:
+    """How far from a mode [n] a log density has fallen, on the nearer side."""
     peak = along(mode[None])[0]
     widths = 2.0 ** np.arange(-45, 40)[:, None] * np.ones(len(mode))
     fallen = (peak - along(mode + widths) > DROP) & (mode + widths < high)
     fallen |= (peak - along(mode - widths) > DROP) & (mode - widths > low)
     width = np.where(fallen.any(axis=0), widths[np.argmax(fallen, axis=0), np.arange(len(mode))], widths[-1])
-    width = np.maximum(np.minimum(width, high - low), widths[0])
-    ends = [_panels(np.arcsinh(np.abs(each - mode) / width)) for each in (low, high)]
-    u = np.concatenate([-ends[0][::-1], ends[1][1:]])
-    half = 0.5 * np.diff(u, axis=0)
-    at = (u[:-1] + half)[:, None] + half[:, None] * POINTS[:, None]
-    v = (mode + width * np.sinh(at)).reshape(-1, len(mode))
-    share = np.exp(along(v) - peak) * (half[:, None] * WEIGHTS[:, None] * width * np.cosh(at)).reshape(v.shape)
-    places = np.stack([np.broadcast_to(mode, half.shape), np.broadcast_to(width, half.shape), u[:-1], u[1:]])
-    return places, np.where(np.isfinite(share), share, 0.0), v, peak
+    return np.asarray(np.maximum(np.minimum(width, high - low), widths[0]))
+
+
+def _nodes(places: Array) -> tuple[Array, Array]:
+    """Nodes of panels [4, panels, n], and the logarithms of their weights, [panels, nodes, n]."""
+    mode, width, low, high = places[:, :, None]
+    half = 0.5 * (high - low)
+    at = low + half * (1.0 + POINTS[:, None])
+    return mode + width * np.sinh(at), np.log(half * WEIGHTS[:, None] * width * np.cosh(at))
+
+
+def _settled(along: LogDensity, places: Array) -> tuple[Array, Array, Array]:
+    """Panels in order, of which those that nodes do not tell are halved, logarithms of the mass at their nodes
+    [panels, nodes, n], and what part of all the mass [n] is not told yet."""
+
+    def of(places: Array) -> Array:
+        nodes, weights = _nodes(places)
+        parts = [along(each.reshape(-1, places.shape[-1])) for each in np.split(nodes, len(nodes) // PANELS)]
+        return finite(np.concatenate(parts).reshape(nodes.shape) + weights)
+
+    def ordered(by: Array) -> tuple[Array, Array]:
+        order = np.argsort(by, axis=0, kind="stable")
+        return np.take_along_axis(places, order[None], axis=1), np.take_along_axis(logs, order[:, None], axis=0)
+
+    logs = of(places)
+    for _ in range(ROUNDS):
+        left = _untold(logs, places)
+        if not left.any() or logs.size > MOST_NODES:
+            break
+        places, logs = ordered(-left)
+        *centre, low, high = places[:, : PANELS // 2]
+        middle = 0.5 * (low + high)
+        halves = np.concatenate([[*centre, low, middle], [*centre, middle, high]], axis=1)
+        places = np.concatenate([halves, places[:, PANELS // 2 :]], axis=1)
+        logs = np.concatenate([of(halves), logs[PANELS // 2 :]])
+    mode, width, low, high = places
+    places, logs = ordered(mode + width * np.sinh(0.5 * (low + high)))
+    return places, logs, left.sum(axis=0)
+
+
+def _untold(logs: Array, places: Array) -> Array:
+    """What part of all the mass may be missing in panels [panels, n]; 0 where their nodes tell it.
+
+    By the last coefficients of the polynomials through them, and by how high a top beside the highest may be.
+    """
+    peak = logs.max(axis=(0, 1))
+    mass = np.exp(logs - peak)
+    rest = np.abs(np.einsum("kj,pjn->kpn", LAST, mass)).max(axis=0) / mass.sum(axis=(0, 1))
+    heights = np.maximum(logs - np.log(WEIGHTS[:, None]), LEAST)
+    slopes = np.pad(np.diff(heights, axis=1) / np.diff(POINTS)[:, None], ((0, 0), (1, 1), (0, 0)))
+    steps = np.diff(np.concatenate([[-1.0], POINTS, [1.0]]))
+    best = np.argmax(heights, axis=1)
+    before, after, top = (
+        np.take_along_axis(a, k[:, None], axis=1)[:, 0] for a, k in ((slopes, best), (slopes, best + 1), (logs, best))
+    )
+    rise = np.maximum(before * steps[best + 1], -after * steps[best])
+    hidden = (rise > RISE) & (top + rise > peak - NEGLIGIBLE) & (places[3] - places[2] > NARROWEST)
+    return np.where(rest > FINE, rest, 0.0) + np.where(hidden, np.exp(np.minimum(top + rise - peak, 0.0)), 0.0)
 
 
 def _panels(reach: Array) -> Array:
@@ -292,80 +334,16 @@ def _tail(along: LogDensity, size: int, line: Line) -> Array:
     return falls.min(axis=0)
 
 
-def _mode(along: LogDensity, low: Array, high: Array) -> Array:
-    """The highest point between two, found on a wide grid and then on ever finer ones around it."""
+def _mode(along: LogDensity, low: Array, high: Array, known: Array | None = None) -> Array:
+    """The highest point between two, found on a wide grid and `known` places, then on ever finer grids around it."""
     near = np.exp(np.linspace(NEAREST, SEARCH, COARSE // 2))[:, None]
-    wide = np.sinh(np.linspace(-SEARCH, SEARCH, COARSE))[:, None] * np.ones(len(low))
-    grid = np.sort(np.clip(np.concatenate([wide, low + near, high - near]), low, high), axis=0)
-    columns = np.arange(len(low))
+    far = np.exp(np.linspace(SEARCH, FURTHEST, COARSE // 4))[:, None]
+    wide = np.concatenate([-far, np.sinh(np.linspace(-SEARCH, SEARCH, COARSE))[:, None], far]) * np.ones(len(low))
+    some = [wide, low + near, high - near, *([] if known is None else [known])]
+    grid = np.sort(np.clip(np.concatenate(some), low, high), axis=0)
     for _ in range(ZOOMS):
-        best = np.argmax(along(grid), axis=0)
-        a, b = grid[np.maximum(best - 1, 0), columns], grid[np.minimum(best + 1, len(grid) - 1), columns]
-        found = grid[best, columns]
-        grid = np.linspace(a, b, ZOOMED)
+        found = np.take_along_axis(grid, np.argmax(along(grid), axis=0)[None], axis=0)[0]
+        a = np.maximum(np.max(grid, axis=0, where=grid < found, initial=-np.inf), low)
+        b = np.minimum(np.min(grid, axis=0, where=grid > found, initial=np.inf), high)
+        grid = np.concatenate([np.linspace(a, found, ZOOMED // 2 + 1), np.linspace(found, b, ZOOMED // 2 + 1)[1:]])
     return found
-
-
-def _discrete(log_density: LogDensity, size: int, kind: str) -> Curve:
-    count = 2 if kind == "binary" else 64
-    while True:
-        values = np.arange(float(count))[:, None] * np.ones(size)
-        heights = _finite(log_density(values))
-        fallen = (heights[-1] < heights.max(axis=0) - NEGLIGIBLE).all()
-        if kind == "binary" or (fallen and not _rises(log_density, values[-1:])):
-            break
-        if count >= MOST or count * size >= NUMBERS:
-            return _in_cells(log_density, size)
-        count *= 4  # each size is compiled
-    return Curve(values, *_told(heights))
-
-
-def _told(heights: Array) -> tuple[Array, Array, Array]:
-    """Mass, distribution function and log mass of values with these log densities."""
-    peak = heights.max(axis=0)
-    mass = np.exp(heights - peak)
-    total = mass.sum(axis=0)
-    mass = mass / total
-    return mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total)
-
-
-def _rises(log_density: LogDensity, last: Array) -> bool:
-    """Whether a density has another top beyond the last [1, n] of its values, as one of inflated zeros has."""
-    beyond = np.floor(last * LOOK ** np.arange(np.log(LARGEST / last.max()) / np.log(LOOK))[:, None])
-    heights = _finite(log_density(beyond))
-    return bool(((heights[1:] > heights[:-1]) & (heights[1:] > IMPOSSIBLE)).any())
-
-
-def _in_cells(log_density: LogDensity, size: int) -> Curve:
-    """Counts in cells of about as probable ones: small ones alone, others in cells that grow, and about each of the
-    highest tops in as many as there is room for, up to where it has fallen to nothing."""
-    growing = np.floor(ALONE * GROWTH ** np.arange(np.log(LARGEST / ALONE) / np.log(GROWTH)))
-    wide = np.concatenate([np.arange(float(ALONE)), growing])[:, None] * np.ones(size)
-    sides = np.pad(heights := _finite(log_density(wide)), ((1, 1), (0, 0)), constant_values=-np.inf)
-    tops = np.where((heights >= sides[:-2]) & (heights > sides[2:]), heights, -np.inf)
-    order = np.argsort(tops, axis=0)[-TOPS:]
-    order = np.where(np.take_along_axis(tops, order, axis=0) > IMPOSSIBLE, order, order[-1])
-    first = np.sort(np.concatenate([wide, *(_about(log_density, wide, each[None]) for each in order)]), axis=0)
-    sizes = np.diff(first, axis=0, append=first[-1:] + 1.0)
-    values = first + 0.5 * np.maximum(sizes - 1.0, 0.0)
-    middle = [_finite(log_density(each)) for each in (np.floor(values), np.ceil(values))]
-    with np.errstate(divide="ignore"):
-        heights = np.logaddexp(*middle) + np.log(0.5 * sizes)
-    return Cells(values, *_told(heights), first)
-
-
-def _about(log_density: LogDensity, grid: Array, best: Array) -> Array:
-    """Where cells begin about the top next to the `best` [1, n] of a grid."""
-    for _ in range(ZOOMS):
-        low, top, high = (
-            np.take_along_axis(grid, np.clip(best + side, 0, len(grid) - 1), axis=0)[0] for side in (-1, 0, 1)
-        )
-        grid = np.floor(np.linspace(low, high, ZOOMED))
-        best = np.argmax(_finite(log_density(grid)), axis=0)[None]
-    reach, ends = 2.0 ** np.arange(52.0)[:, None], []
-    least = _finite(log_density(top[None])) - NEGLIGIBLE
-    for side in (-1, 1):
-        at = np.clip(top + side * reach, 0.0, LARGEST)
-        fallen = (_finite(log_density(at)) < least) | (at == 0.0)
-        ends.append(np.take_along_axis(at, np.where(fallen.any(axis=0), fallen.argmax(axis=0), -1)[None], axis=0)[0])
-    return np.asarray(np.floor(np.linspace(ends[0], ends[1], WITHIN)))

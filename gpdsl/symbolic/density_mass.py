@@ -19,12 +19,13 @@ from gpdsl.language.checker.left import suspect
 from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.model import interval_of
 from gpdsl.language.vocabulary import DISTRIBUTIONS
-from gpdsl.symbolic.curves import IMPOSSIBLE, LINES, Line, curve
+from gpdsl.symbolic.counts import IMPOSSIBLE
+from gpdsl.symbolic.curves import LINES, Line
 from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.errors import NotNormalised, OutsideOutput
 from gpdsl.symbolic.expectations import has_external
 from gpdsl.symbolic.kernel_values import UnknownSizes, start_of
-from gpdsl.symbolic.kinks import cuts_of
+from gpdsl.symbolic.kinks import curve_of
 from gpdsl.symbolic.laws import Law, log_density, log_weights
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.stable import TAILS
@@ -85,8 +86,7 @@ def masses(translator: Translator, formula: Formula, values: Mapping[str, np.nda
         return np.broadcast_to(evaluate(formula.log_density, {**fixed, formula.symbol: y}), y.shape)
 
     with np.errstate(all="ignore"):
-        cuts = cuts_of(formula.log_density, formula.symbol, fixed, len(TRIED), formula.kind)
-        found = np.exp(curve(log_density, len(TRIED), formula.kind, cuts).log_mass)
+        found = np.exp(curve_of(formula.log_density, formula.symbol, fixed, len(TRIED), formula.kind).log_mass)
         if formula.kind not in LINES:
             return found
         falls = _falls(log_density, LINES[formula.kind], formula.kind)

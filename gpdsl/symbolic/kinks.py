@@ -15,10 +15,12 @@ import sympy as sp
 from gpdsl.errors import GpdslError
 from gpdsl.symbolic import functions as f
 from gpdsl.symbolic.conditions import both, choose, condition, equal, less, less_equal, opposite
-from gpdsl.symbolic.curves import LINES, Array, Line
+from gpdsl.symbolic.counts import Array, Curve, LogDensity
+from gpdsl.symbolic.curves import LINES, Line, curve
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import linear, parts_of, pull_exponentials
 from gpdsl.symbolic.numeric import Budget, NotPolynomial, evaluate, expand_about
+from gpdsl.symbolic.stable import stable
 
 CORNERS = (f.absolute, f.maximum, f.minimum)
 
@@ -226,6 +228,51 @@ def _stepping(expression: sp.Expr, step: sp.Expr, latents: Sequence[sp.Symbol], 
     except NotPolynomial:
         return False
     return isinstance(step, floor) and len(latents) == 1
+
+
+def curve_of(
+    log_density: sp.Expr,
+    symbol: sp.Symbol,
+    known: Mapping[sp.Symbol, Array],
+    size: int,
+    kind: str,
+    computed: LogDensity | None = None,
+) -> Curve:
+    """The distributions of an output by its log density, for values [n] of its other symbols, n = `size`.
+
+    It may be `computed` in another way; what is looked at besides is where it jumps, and where terms of sums lie.
+    """
+
+    def of(formula: sp.Expr) -> LogDensity:
+        return lambda y: np.broadcast_to(evaluate(formula, {**known, symbol: y}), y.shape)
+
+    terms = terms_of(log_density, symbol) if kind in LINES else []
+    cuts = cuts_of(log_density, symbol, known, size, kind)
+    return curve(computed or of(log_density), size, kind, cuts, [of(each) for each in terms if len(terms) > 1])
+
+
+def terms_of(log_density: sp.Expr, symbol: sp.Symbol) -> list[sp.Expr]:
+    """What a log density is where one term of each sum, whose logarithm it has, is by far the largest."""
+    pending, found = [log_density], list[sp.Expr]()
+    while pending and len(pending) + len(found) <= MOST:
+        each = pending.pop(0)
+        parts = {part: part.as_coeff_Mul() for part in sp.Add.make_args(each)}
+        choices = ((part, factor, _choices(sum_)) for part, (factor, sum_) in parts.items() if sum_.has(symbol))
+        part, factor, terms = next((choice for choice in choices if choice[1] > 0 and choice[2]), (None, None, ()))
+        pending += [each - part + factor * term for term in terms]
+        found += [] if terms else [each]
+    return found + pending
+
+
+def _choices(value: sp.Expr) -> tuple[sp.Expr, ...]:
+    """The terms of a sum by its logarithm, by theirs."""
+    if isinstance(value, f.logsumexp):
+        return value.args
+    if isinstance(value, f.softplus):
+        return (sp.Integer(0), value.args[0])
+    if isinstance(value, sp.log) and value.args[0].is_Add:
+        return tuple(stable(sp.log(term)) for term in value.args[0].args)
+    return value.args[1:] if isinstance(value, choose) and value.has(f.logsumexp, f.softplus, sp.log) else ()
 
 
 def cuts_of(log_density: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array], size: int, kind: str) -> Array:

@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,10 @@ import sympy as sp
 from gpdsl.errors import GpdslError, described
 from gpdsl.language import ModelError, compile_text, model as m
 from gpdsl.language.errors.base import Mistake
-from gpdsl.symbolic.curves import Curve, curve
+from gpdsl.symbolic.counts import Curve
 from gpdsl.symbolic.densities import Arguments, Array, Density, Formula, Values
 from gpdsl.symbolic.functions import expm1, lgamma, log1mexp
-from gpdsl.symbolic.kinks import cuts_of
+from gpdsl.symbolic.kinks import curve_of
 from gpdsl.symbolic.numeric import TABLE, evaluate
 from gpdsl.symbolic.stable import Tails, generic, stable
 from gpdsl.symbolic.translate import Translator
@@ -175,8 +174,7 @@ class Integrals:
             known = {name: value[part] for name, value in a.items()}
             count = len(next(iter(known.values())))
             leaves = {self.density.symbols[name]: value for name, value in known.items()}
-            cuts = cuts_of(self.density.formula, self.density.y, leaves, count, self.kind)
-            found = curve(partial(self.density.values, a=known), count, self.kind, cuts)
+            found = curve_of(self.density.formula, self.density.y, leaves, count, self.kind)
             if count == size:  # quantiles of the same distributions are asked for many times
                 self.kept.update(arguments=known, curve=found)
             yield part, found

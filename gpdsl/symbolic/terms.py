@@ -178,7 +178,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
     plain = law is not None and (not law.registered or law.name == "Censored" or (warp is None and law.valued))
     if not call.external and not plain:
         y = translator.output(observation.outputs[0], positions)
-        formula = Formula(y, log_density, translator.declarations.outputs[observation.outputs[0]].kind)
+        formula = Formula(y, stable(log_density), translator.declarations.outputs[observation.outputs[0]].kind)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
     log_density = _computed(translator, log_density)

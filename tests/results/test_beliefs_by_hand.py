@@ -18,7 +18,7 @@ from scipy.stats import norm
 from gpdsl.errors import GpdslError
 from gpdsl.inference.plan.options import Options
 from gpdsl.program.joint import Marginals
-from gpdsl.results import accuracy, predictive, simulations
+from gpdsl.results import accuracy, by_formula, predictive, simulations
 from gpdsl.results.accuracy import error_of, error_of_law
 from gpdsl.results.checkpoint import steps_left
 from gpdsl.results.conditional import _at_bounds, collapsed
@@ -447,16 +447,16 @@ def test_moments_and_draws_by_formula_are_those_of_mixtures_of_curves(monkeypatc
     """Of three rows with two nodes each, taken in two parts; and of nine draws, four at once."""
     rng = np.random.default_rng(0)
     mean, variance, weights = rng.normal(size=(3, 2)), rng.uniform(1, 2, (3, 2)), np.array([0.3, 0.7])
-    monkeypatch.setattr(predictive, "AT_ONCE", 4)
+    monkeypatch.setattr(by_formula, "AT_ONCE", 4)
     y = sp.Symbol("y", real=True)
-    found: Any = predictive.ByFormula(SimpleNamespace(count=3), SimpleNamespace(log_density=y, symbol=y), (), ())  # type: ignore[arg-type]
+    found: Any = by_formula.ByFormula(SimpleNamespace(count=3), SimpleNamespace(log_density=y, symbol=y), (), ())  # type: ignore[arg-type]
 
     def curves() -> Iterator[tuple[Any, np.ndarray]]:
         for part in (slice(0, 2), slice(2, 3)):
             moments = mean[part].ravel(), variance[part].ravel()
             yield SimpleNamespace(moments=lambda moments=moments: moments), weights
 
-    monkeypatch.setattr(predictive.ByFormula, "_curves", lambda self, **_: curves())
+    monkeypatch.setattr(by_formula.ByFormula, "_curves", lambda self, **_: curves())
     centre = mean @ weights
     np.testing.assert_allclose(found.mean(), centre)
     np.testing.assert_allclose(found.variance(), (variance + mean**2) @ weights - centre**2)
@@ -467,8 +467,8 @@ def test_moments_and_draws_by_formula_are_those_of_mixtures_of_curves(monkeypatc
         return SimpleNamespace(quantile=lambda p: p + values[z])
 
     z = sp.Symbol("z", real=True)
-    monkeypatch.setattr(predictive.ByFormula, "_symbols", lambda self: [z])
-    monkeypatch.setattr(predictive.ByFormula, "_curve", curve)
+    monkeypatch.setattr(by_formula.ByFormula, "_symbols", lambda self: [z])
+    monkeypatch.setattr(by_formula.ByFormula, "_curve", curve)
     drawn = found.draw(lambda _: 10.0 * np.arange(9.0).reshape(3, 3), np.random.default_rng(1))
     expected = np.random.default_rng(1).random(9) + 10 * np.arange(9.0)
     np.testing.assert_allclose(drawn, expected.reshape(3, 3))

@@ -11,6 +11,7 @@ from scipy.integrate import quad_vec
 
 import gpdsl
 from gpdsl.errors import GpdslWarning
+from tests.inference.problems import unlearnt
 
 HEAD = """input x : real
 output y : {kind}
@@ -91,6 +92,17 @@ def test_an_unnormalised_density_is_normalised_in_predictions() -> None:
     with pytest.warns(GpdslWarning, match="W641"):
         mine, reference = (model("real", shifted, each).fit({"x": X, "y": DATA["real"]}) for each in (own, known))
     np.testing.assert_allclose(mine.predict(ROWS).variance("y"), reference.predict(ROWS).variance("y"), rtol=1e-3)
+
+
+def test_a_density_with_tops_far_apart_and_probabilities_of_conditions() -> None:
+    """By Normal(f, 1) and Normal(300, 1): the mean was that of the first, and probabilities were shares of draws."""
+    terms = " + ".join(f"exp(-(y - {mean})^2/2)/2" for mean in ("m", "300"))
+    text = HEAD.format(kind="real") + f"density d(y | m) = log({terms}) - log(2*pi)/2\ny ~ d(f)\n"
+    found = unlearnt(gpdsl.compile(text), {"x": X, "y": DATA["real"]}).predict({"x": [5.0]})
+    laws = [(found.mean("f"), np.sqrt(1.0 + found.variance("f"))), (300.0, 1.0)]
+    np.testing.assert_allclose(found.mean("y"), 150.0 + 0.5 * laws[0][0], rtol=1e-10)
+    share = sum(0.5 * stats.norm.sf(0.3, *each) for each in laws)
+    np.testing.assert_allclose(found.probability("not 2*y <= 0.6"), share, atol=1e-9)
 
 
 def test_a_density_of_a_transformed_output() -> None:

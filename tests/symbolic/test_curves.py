@@ -9,10 +9,10 @@ from scipy import stats
 from scipy.special import expit
 from scipy.stats.distributions import rv_frozen
 
-from gpdsl.symbolic import conditions
+from gpdsl.symbolic import conditions, functions as f
 from gpdsl.symbolic.curves import LINES, curve
 from gpdsl.symbolic.functions import absolute
-from gpdsl.symbolic.kinks import cuts_of
+from gpdsl.symbolic.kinks import cuts_of, terms_of
 
 Y = sp.Symbol("y", real=True)
 
@@ -111,7 +111,7 @@ def test_counts_that_are_too_many_to_be_told_one_by_one_are_told_in_cells(law: r
         np.testing.assert_allclose(found.cdf(at), law.cdf(at), atol=1e-4)
 
 
-@pytest.mark.parametrize("mean", [200.0, 6e3, 3e4, 1e6])
+@pytest.mark.parametrize("mean", [200.0, 6e3, 3e4, 1e6, 1e10])
 def test_counts_are_looked_for_beyond_a_first_top(mean: float) -> None:
     """Inflated zeros have nothing at 63, where it ended, and in cells another top than the highest."""
     found = curve(
@@ -122,6 +122,47 @@ def test_counts_are_looked_for_beyond_a_first_top(mean: float) -> None:
     np.testing.assert_allclose(mean_found, mean / 1.7, rtol=1e-5)
     np.testing.assert_allclose(variance, (mean + mean**2) / 1.7 - (mean / 1.7) ** 2, rtol=1e-5)
     np.testing.assert_allclose(found.quantile(np.array([0.8])), stats.poisson(mean).ppf(1 - 0.2 * 1.7), atol=1.0)
+
+
+APART = {
+    "as narrow": ([0.0, [300.0, -300.0, 20.0, 3000.0]], [1.0, 1.0]),
+    "by some widths": ([0.0, 300.0, [310.0, 350.0, 301.0, -20.0]], [1.0, 1.0, 1.0]),
+    "narrow and wide": ([0.0, [300.0, 1.0, -2000.0, 0.0]], [1e3, 1e-3]),
+    "far": ([0.0, [1e7, 1e9, -1e8, 2.0]], [30.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("by_terms", [True, False])
+@pytest.mark.parametrize("name", APART)
+def test_tops_far_apart(name: str, by_terms: bool) -> None:
+    """Of half Normal(0, 1) and half Normal(300, 1), the mean was 8e-4; narrow ones are seen by terms alone."""
+    means, sds = APART[name]
+    laws = [stats.norm(np.broadcast_to(each, 4), sd) for each, sd in zip(means, sds, strict=True)]
+    share = 1 / len(laws)
+
+    def log_density(y: np.ndarray) -> np.ndarray:
+        return np.logaddexp.reduce([each.logpdf(y) + np.log(share) for each in laws])
+
+    found = curve(log_density, 4, "real", None, [each.logpdf for each in laws] if by_terms else [])
+    if not by_terms and name in ("narrow and wide", "far"):
+        assert np.max(found.doubt) > 0.3
+        return
+    assert np.max(found.doubt) < 1e-9
+    mean = sum(share * law.mean() for law in laws)
+    variance = sum(share * (law.var() + (law.mean() - mean) ** 2) for law in laws)
+    np.testing.assert_allclose(found.moments(), [mean, variance], rtol=1e-8, atol=1e-7)
+    for p in (0.05, 0.4, 0.9):
+        at = found.quantile(np.full(4, p))
+        np.testing.assert_allclose(sum(share * law.cdf(at) for law in laws), p, atol=1e-7)
+
+
+def test_terms_of_a_formula_are_what_is_largest_somewhere() -> None:
+    m = sp.Symbol("m", real=True)
+    two, three = f.logsumexp(-((Y - m) ** 2), -(Y**2)), f.softplus(-Y) - Y**2
+    assert set(terms_of(two - 1, Y)) == {-((Y - m) ** 2) - 1, -(Y**2) - 1}
+    assert set(terms_of(three, Y)) == {-(Y**2), -Y - Y**2}
+    assert terms_of(-f.softplus(Y) + f.logsumexp(m, 1), Y) == [-f.softplus(Y) + f.logsumexp(m, 1)]
+    assert len(terms_of(conditions.choose(conditions.less(Y, m), two, three), Y)) == 4
 
 
 def test_what_a_constant_excludes_is_no_heavy_tail() -> None:

@@ -1,0 +1,159 @@
+"""Distributions of whole numbers known by a log density alone: told one by one, or in cells where they are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+ZOOMED, ZOOMS = 21, 14
+"""Of a finer grid, and how often one is laid."""
+MOST, NUMBERS, LARGEST = 2**14, 2**24, 2.0**52
+"""Counts that are told one by one, of all distributions together as well, and the largest that is told at all."""
+LOOK, ALONE, GROWTH, TOPS, WITHIN = 1.05, 512, 1.02, 3, 1024
+"""How densely another top is looked for. Of counts in cells: up to where each has its own, by how much those grow
+beyond, and how many are about each of how many tops, as of inflated zeros and mixtures."""
+ROUNDING = 1e-12
+NEGLIGIBLE = 45.0
+IMPOSSIBLE = -1e6
+"""A log density below which a constant says that there is none."""
+
+Array = np.ndarray
+LogDensity = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Distributions side by side: `values`, their probabilities `mass`, and what lies `below`, are [points, n].
+
+    `log_mass` [n] is the logarithm of what the unnormalised density integrates to.
+    """
+
+    values: Array
+    mass: Array
+    below: Array
+    log_mass: Array
+
+    @property
+    def discrete(self) -> bool:
+        """Whether the values are all that there are, whole numbers; else they are nodes."""
+        return True
+
+    @property
+    def doubt(self) -> Array:
+        """By how much mass differs from one, or may [n]."""
+        return np.abs(np.expm1(np.minimum(self.log_mass, 700.0)))
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
+        values = np.where(self.mass > 0, self.values, 0.0)
+        mean = np.sum(self.mass * values, axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return mean, np.sum(np.where(self.mass > 0, self.mass * (values - mean) ** 2, 0.0), axis=0)
+
+    def cdf(self, y: Array) -> Array:
+        """P(Y <= y) for y [n]."""
+        found = np.clip(np.floor(y), -1, len(self.values) - 1).astype(int)
+        inside = np.take_along_axis(self.below, np.maximum(found, 0)[None], axis=0)[0]
+        return np.where(found < 0, 0.0, inside)
+
+    def quantile(self, p: Array) -> Array:
+        """The smallest value whose distribution function reaches p [n]."""
+        high = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)
+        return np.take_along_axis(self.values, high[None], axis=0)[0]
+
+
+@dataclass(frozen=True)
+class Cells(Curve):
+    """Too many whole numbers to be told one by one: `values` stand for all from `first` [points, n] to the next."""
+
+    first: Array
+
+    def cdf(self, y: Array) -> Array:
+        """P(Y <= y) for y [n]: of the cells below, and of the numbers of one, which are equally probable."""
+        cell = np.maximum(np.sum(self.first <= y, axis=0) - 1, 0)[None]
+        first, size, mass, below = self._of(cell)
+        share = np.clip((np.floor(y) + 1.0 - first) / np.maximum(size, 1.0), 0.0, 1.0)
+        return below - (1.0 - share) * mass
+
+    def quantile(self, p: Array) -> Array:
+        """The smallest value whose distribution function reaches p [n]."""
+        cell = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)[None]
+        first, size, mass, below = self._of(cell)
+        short = np.clip((below - p) / np.where(mass > 0, mass, 1.0), 0.0, 1.0)
+        return first + np.maximum(np.ceil((1.0 - short) * size - ROUNDING * size), 1.0) - 1.0
+
+    def _of(self, cell: Array) -> list[Array]:
+        sizes = np.diff(self.first, axis=0, append=self.first[-1:] + 1.0)
+        return [np.take_along_axis(each, cell, axis=0)[0] for each in (self.first, sizes, self.mass, self.below)]
+
+
+def finite(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, -np.inf)
+
+
+def discrete(log_density: LogDensity, size: int, kind: str) -> Curve:
+    """The distributions of whole numbers with unnormalised log densities, each of them for as many as count."""
+    count = 2 if kind == "binary" else 64
+    while True:
+        values = np.arange(float(count))[:, None] * np.ones(size)
+        heights = finite(log_density(values))
+        fallen = (heights[-1] < heights.max(axis=0) - NEGLIGIBLE).all()
+        if kind == "binary" or (fallen and not _rises(log_density, values[-1:])):
+            break
+        if count >= MOST or count * size >= NUMBERS:
+            return _in_cells(log_density, size)
+        count *= 4  # each size is compiled
+    return Curve(values, *_told(heights))
+
+
+def _told(heights: Array) -> tuple[Array, Array, Array]:
+    """Mass, distribution function and log mass of values with these log densities."""
+    peak = heights.max(axis=0)
+    mass = np.exp(heights - peak)
+    total = mass.sum(axis=0)
+    mass = mass / total
+    return mass, np.minimum(np.cumsum(mass, axis=0), 1.0), peak + np.log(total)
+
+
+def _rises(log_density: LogDensity, last: Array) -> bool:
+    """Whether a density has another top beyond the last [1, n] of its values, as one of inflated zeros has."""
+    beyond = np.floor(last * LOOK ** np.arange(np.log(LARGEST / last.max()) / np.log(LOOK))[:, None])
+    heights = finite(log_density(beyond))
+    return bool((heights[1:] > heights[:-1]).any())
+
+
+def _in_cells(log_density: LogDensity, size: int) -> Curve:
+    """Counts in cells of about as probable ones: small ones alone, others in cells that grow, and about each of the
+    highest tops in as many as there is room for, up to where it has fallen to nothing."""
+    growing = np.floor(ALONE * GROWTH ** np.arange(np.log(LARGEST / ALONE) / np.log(GROWTH)))
+    wide = np.concatenate([np.arange(float(ALONE)), growing])[:, None] * np.ones(size)
+    sides = np.pad(heights := finite(log_density(wide)), ((1, 1), (0, 0)), constant_values=-np.inf)
+    tops = np.where((heights >= sides[:-2]) & (heights > sides[2:]), heights, -np.inf)
+    order = np.argsort(tops, axis=0)[-TOPS:]
+    order = np.where(np.take_along_axis(tops, order, axis=0) > -np.inf, order, order[-1])
+    first = np.sort(np.concatenate([wide, *(_about(log_density, wide, each[None]) for each in order)]), axis=0)
+    sizes = np.diff(first, axis=0, append=first[-1:] + 1.0)
+    values = first + 0.5 * np.maximum(sizes - 1.0, 0.0)
+    middle = [finite(log_density(each)) for each in (np.floor(values), np.ceil(values))]
+    with np.errstate(divide="ignore"):
+        heights = np.logaddexp(*middle) + np.log(0.5 * sizes)
+    return Cells(values, *_told(heights), first)
+
+
+def _about(log_density: LogDensity, grid: Array, best: Array) -> Array:
+    """Where cells begin about the top next to the `best` [1, n] of a grid."""
+    for _ in range(ZOOMS):
+        low, top, high = (
+            np.take_along_axis(grid, np.clip(best + side, 0, len(grid) - 1), axis=0)[0] for side in (-1, 0, 1)
+        )
+        grid = np.floor(np.linspace(low, high, ZOOMED))
+        best = np.argmax(finite(log_density(grid)), axis=0)[None]
+    reach, ends = 2.0 ** np.arange(52.0)[:, None], []
+    least = finite(log_density(top[None])) - NEGLIGIBLE
+    for side in (-1, 1):
+        at = np.clip(top + side * reach, 0.0, LARGEST)
+        fallen = (finite(log_density(at)) < least) | (at == 0.0)
+        ends.append(np.take_along_axis(at, np.where(fallen.any(axis=0), fallen.argmax(axis=0), -1)[None], axis=0)[0])
+    return np.asarray(np.floor(np.linspace(ends[0], ends[1], WITHIN)))
