@@ -288,9 +288,8 @@ class Problem:
         except Unique:
             return self.compiled(partial(function, self, context), *arguments, brief=brief, fused=fused)
 
-        def build() -> Callable[..., Any]:
-            return self.compiled(partial(function, self._bare, context), *arguments, brief=brief, fused=fused)
-
+        bare = partial(function, self._bare, context)
+        build = partial(self.compiled, bare, *arguments, brief=brief, fused=fused)
         return reused(key, lambda: kept(key, arguments, build))
 
     @cached_property

@@ -72,22 +72,6 @@ OtherPoints = Float[Array, "m D"]
 Parameter = Float[Array, "..."]
 
 
-def _rbf(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    return jnp.exp(-0.5 * squares)
-
-
-def _matern12(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    return exponential(squares)
-
-
-def _matern32(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    return once_smooth(3.0 * squares)
-
-
-def _matern52(squares: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    return twice_smooth(5.0 * squares)
-
-
 def _rational_quadratic(squares: Float[Array, "n m"], alpha: Parameter) -> Float[Array, "n m"]:
     return jnp.exp(-alpha * jnp.log1p(squares / (2.0 * alpha)))  # a power loses digits where alpha is large
 
@@ -132,10 +116,10 @@ def _constant(a: Points, b: OtherPoints) -> Array:
 
 
 KERNELS: Mapping[str, Callable[..., Array]] = {
-    "RBF": _stationary(_rbf),
-    "Matern12": _stationary(_matern12),
-    "Matern32": _stationary(_matern32),
-    "Matern52": _stationary(_matern52),
+    "RBF": _stationary(lambda squares: jnp.exp(-0.5 * squares)),
+    "Matern12": _stationary(exponential),
+    "Matern32": _stationary(lambda squares: once_smooth(3.0 * squares)),
+    "Matern52": _stationary(lambda squares: twice_smooth(5.0 * squares)),
     "RationalQuadratic": _stationary(_rational_quadratic),
     "Periodic": _periodic,
     "Cosine": _cosine,

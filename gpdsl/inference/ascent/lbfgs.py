@@ -208,20 +208,19 @@ class _Negative:
         if -value > outcome.value:
             outcome.point, outcome.value = point, -value
         honour_interrupts()
-        told = value if self.base is None else self._told(x, value, slope, self.base)
+        told, base = value, self.base
+        if base is not None:
+            step = x - base.x
+            by_values, by_slopes = value - base.value, 0.5 * float((base.slope + slope) @ step)
+            off, bend = abs(by_values - by_slopes), abs(float((slope - base.slope) @ step))
+            if off > bend:  # what smooth functions are not off by
+                self.contradicted = max(self.contradicted, off)
+            told = base.told + (by_slopes if off <= self.rounding else by_values)
         self.best = max(self.best, -told)
         self.last = _Seen(x.copy(), value, told, slope)
-        if self.base is None:
+        if base is None:
             self.begin()
         return told, slope
-
-    def _told(self, x: np.ndarray, value: float, slope: np.ndarray, base: _Seen) -> float:
-        step = x - base.x
-        by_values, by_slopes = value - base.value, 0.5 * float((base.slope + slope) @ step)
-        off, bend = abs(by_values - by_slopes), abs(float((slope - base.slope) @ step))
-        if off > bend:  # what smooth functions are not off by
-            self.contradicted = max(self.contradicted, off)
-        return base.told + (by_slopes if off <= self.rounding else by_values)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from scipy.linalg import get_lapack_funcs
 
 from gpdsl.inference.exact.grids import Grid, Side, points_of
 from gpdsl.inference.exact.parts import Part, kinds
-from gpdsl.inference.exact.system import HIDDEN, Prior, System, kernel_arguments, prior_at, whitened
+from gpdsl.inference.exact.system import Prior, System, hidden, kernel_arguments, prior_at, whitened
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.covariance import covariance
 from gpdsl.kernels.functionals import Functionals, Values
@@ -191,9 +191,7 @@ def parts_of(system: System, learnt: Learnt, rows: Rows) -> tuple[list[Array], l
     read = (program.translator.references.get(symbol) for symbol in spread)
     learns = any(ref is not None and ref.name in program.parameters.initial for ref in read)
     for each in matrices if learns else ():
-        own = jnp.diagonal(each, axis1=-2, axis2=-1)
-        hidden = HIDDEN * own.shape[-1] ** 0.5 * float(jnp.finfo(own.dtype).eps) * own
-        constant = constant - UNRESOLVED * jnp.mean(jnp.log(jnp.maximum(hidden, 1.0)))
+        constant = constant - UNRESOLVED * jnp.mean(jnp.log(jnp.maximum(hidden(each), 1.0)))
     return matrices, [jnp.asarray(each.z) for each in found], constant
 
 

@@ -153,11 +153,7 @@ class Gridded(predictive.Exact):
             for second, other in enumerate(reach):
                 across = _between(every, each, other).T.reshape(-1, size, size)
                 covariance = covariance.at[:, here[:, None], np.arange(size) + second * size].add(-across)
-        variance = jnp.maximum(variance, 0.0)
-        if covariance is None:
-            return Marginals(mean[None], variance[None])
-        each_one = np.arange(variance.shape[1])
-        return Marginals(mean[None], variance[None], covariance.at[:, each_one, each_one].set(variance)[None])
+        return predictive.marginals_told(mean, variance, covariance)
 
     def blocks_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
         """The prior covariances of the latents that the values tell about less V V', V = C Q sqrt(w), and of others."""

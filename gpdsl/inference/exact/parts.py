@@ -114,25 +114,22 @@ class Kind:
 
 def kinds(group: Group, columns: np.ndarray) -> list[Kind]:
     """The different covariance matrices of a group among the columns [sets, columns] of the marginals."""
-    apart = zip(*[_kinds_of_set(group, own) for own in columns], strict=True)
+    sets: list[list[Kind]] = []
+    for own in columns:
+        places = {int(column): place for place, column in enumerate(own)}
+        inside = [c - group.start for c in places if group.start <= c < group.stop]
+        inside = [c for c in inside if c // group.size < len(group.readings.basis)]
+        processes, found = sorted({c % group.size for c in inside}), []
+        shared = [processes] if group.factors == 1 and processes else [[each] for each in processes]
+        for some in shared:
+            readings = sorted({c // group.size for c in inside if c % group.size in some})
+            whole = {r: tuple(places.get(group.start + r * group.size + j, -1) for j in some) for r in readings}
+            found.append(Kind(np.asarray([0 if group.factors == 1 else some[0]]), np.asarray([some]), whole))
+        sets.append(found)
     return [
         Kind(np.concatenate([k.factor for k in alike]), np.concatenate([k.processes for k in alike]), alike[0].columns)
-        for alike in apart
+        for alike in zip(*sets, strict=True)
     ]
-
-
-def _kinds_of_set(group: Group, columns: np.ndarray) -> list[Kind]:
-    places = {int(column): place for place, column in enumerate(columns)}
-    inside = [c - group.start for c in places if group.start <= c < group.stop]
-    inside = [c for c in inside if c // group.size < len(group.readings.basis)]
-    found: list[Kind] = []
-    processes = sorted({c % group.size for c in inside})
-    shared = [processes] if group.factors == 1 and processes else [[each] for each in processes]
-    for some in shared:
-        readings = sorted({c // group.size for c in inside if c % group.size in some})
-        whole = {r: tuple(places.get(group.start + r * group.size + j, -1) for j in some) for r in readings}
-        found.append(Kind(np.asarray([0 if group.factors == 1 else some[0]]), np.asarray([some]), whole))
-    return found
 
 
 def batched(groups: Sequence[Group], apart: Sequence[Part]) -> tuple[Part, ...]:

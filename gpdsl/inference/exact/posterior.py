@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from gpdsl.inference.bound import GroupView
 from gpdsl.inference.exact.parts import Kind, Part, kinds, over_sets
-from gpdsl.inference.exact.system import HIDDEN, Whitened, at_rows, kernel_arguments, read_by, statement, with_nothing
+from gpdsl.inference.exact.system import Whitened, at_rows, hidden, kernel_arguments, read_by, statement, with_nothing
 from gpdsl.inference.posteriors.family import (
     ELEMENTS,
     Covariances,
@@ -314,8 +314,7 @@ def told_by_data(groups: Sequence[Covariances], held: Regression) -> Told:
     means, inverses = {column: np.zeros(len(matrix)) for (column, _), matrix in found.items()}, []
     for part, known in zip(held.parts, held.values, strict=True):
         for signal, cross, z, *whose in _sets(part, known, groups):
-            hidden = HIDDEN * len(z) ** 0.5 * np.finfo(float).eps * np.diagonal(signal)
-            factor = cho_factor(signal + np.diag(np.maximum(1.0, hidden)), lower=True)
+            factor = cho_factor(signal + np.diag(np.maximum(1.0, hidden(signal))), lower=True)
             lost = {column: solve_triangular(factor[0], each, lower=True) for column, each in cross.items()}
             for a, b in itertools.product(lost, repeat=2):
                 found[a, b] = found.get((a, b), 0.0) - lost[a].T @ lost[b]

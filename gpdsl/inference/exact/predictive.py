@@ -91,6 +91,15 @@ class Conditioned:
     read: list[Functionals]
 
 
+def marginals_told(mean: Array, variance: Array, covariance: Array | None) -> Marginals:
+    """Those of rows, with covariances of what is read there, if any, that have these variances."""
+    variance = jnp.maximum(variance, 0.0)  # a difference of nearly equal numbers at the rows of the data
+    if covariance is None:
+        return Marginals(mean[None], variance[None])
+    own = np.arange(variance.shape[1])
+    return Marginals(mean[None], variance[None], covariance.at[:, own, own].set(variance)[None])
+
+
 @dataclass(frozen=True, eq=False)
 class Exact(posterior.Posterior):
     """Held by the data in units of their noise; `inducing` is what the rows of the data read."""
@@ -196,11 +205,7 @@ class Exact(posterior.Posterior):
             if covariance is not None:
                 between = jnp.einsum("svcn,svdn->nscd", lost, lost)
                 covariance = covariance.at[:, columns[:, :, None], columns[:, None, :]].add(-between)
-        variance = jnp.maximum(variance, 0.0)  # a difference of nearly equal numbers at the rows of the data
-        if covariance is None:
-            return Marginals(mean[None], variance[None])
-        own = np.arange(variance.shape[1])
-        return Marginals(mean[None], variance[None], covariance.at[:, own, own].set(variance)[None])
+        return marginals_told(mean, variance, covariance)
 
     def blocks_at(self, program: Program, rows: Rows, parameters: Mapping[str, Array], numbers: Any) -> list[Block]:
         """K - V'V of the latents of each set of observed values, and of latents of none."""

@@ -287,6 +287,12 @@ HIDDEN = 4.0
 largest variances: a noise below that is one by chance."""
 
 
+def hidden(signal: Any) -> Any:
+    """The noise variances, in units of theirs, that values of this covariance hide: [..., values]."""
+    own = signal.diagonal(axis1=-2, axis2=-1)
+    return HIDDEN * own.shape[-1] ** 0.5 * float(np.finfo(own.dtype).eps) * own
+
+
 @dataclass(frozen=True, eq=False)
 class Prior:
     """That of the latents at constrained parameters; `read` is what all rows read of each group (`functionals`)."""
@@ -307,9 +313,8 @@ class Prior:
             total = total + over_sets(each.signal, loadings, part.rows, kind.factor, kind.processes)
         size = loadings.shape[-1] * loadings.shape[-2]
         found = part.values_of(jnp.asarray(total).reshape(-1, size, size), (-2, -1))
-        own = jnp.diagonal(found, axis1=-2, axis2=-1)
-        hidden = HIDDEN * own.shape[-1] ** 0.5 * float(jnp.finfo(own.dtype).eps) * own
-        return found + jnp.maximum(hidden - 1.0, 0.0)[..., None] * jnp.eye(own.shape[-1], dtype=own.dtype)
+        least = jnp.maximum(hidden(found) - 1.0, 0.0)
+        return found + least[..., None] * jnp.eye(found.shape[-1], dtype=found.dtype)
 
     def largest_variance(self, part: Part, loadings: Float[Array, "sets columns elements rows"]) -> Float[Array, ""]:
         """The largest one of a part's values without noise; that of several readings of a latent from above."""

@@ -122,7 +122,7 @@ def _grown(task: Task, bound: float = -np.inf) -> Found:
     best = infer(replace(task, options=chosen))
     if chosen is not options:
         best = best._replace(choice=told_of_waves(best.choice, data.rows))
-    if task.start is not None or not _left_open(program, options, best.choice):
+    if task.start is not None or best.choice.exact or not _left_open(program, options, best.choice):
         return best
     loss = None
     try:
@@ -169,7 +169,7 @@ def _assess(program: Program, data: Data, options: Options, found: Found, most: 
 
 def _left_open(program: Program, options: Options, choice: Choice) -> bool:
     """Whether the number of inducing points may change, and it can be told what they lose."""
-    asked = options.inducing is not None or choice.dense or bool(choice.exact) or options.engine != "vi"
+    asked = options.inducing is not None or choice.dense or options.engine != "vi"
     points = any(not group.per_row for group in program.groups)
     several = options.learn_inducing or (options.devices or 1) > 1
     return points and _natural(options, choice) and not (asked or several or program.opaque or program.fields)
