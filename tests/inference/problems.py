@@ -21,6 +21,8 @@ from gpdsl.inference.problem import Found, Monitor, Problem, Result, as_arrays
 from gpdsl.kernels.numerics import jitter_for
 from gpdsl.program.program import make_rows
 from gpdsl.results import fitting
+from gpdsl.results.criticism import findings
+from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.fitting import prepare
 
 
@@ -72,3 +74,10 @@ def unlearnt(model: gpdsl.Model | str, data: Any, *, spread: float = 0.3, **opti
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "infer_growing", infer)
         return compiled.fit(data, progress=False, **options)
+
+
+def looked_at(fit: gpdsl.Fit, data: Any, *names: str) -> dict[str, Finding]:
+    """What these looks of a diagnosis find by themselves, where they may cost what they like."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(findings, "LOOKS", {name: findings.LOOKS[name] for name in names})
+        return {each.name: each for each in fit.diagnose(data)}

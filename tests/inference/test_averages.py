@@ -71,13 +71,16 @@ def _bound(kernel: str, arguments: str, row: str) -> tuple[float, float]:
             posterior[number] = Whitened(jnp.asarray(rng.standard_normal((1, 1, 4))), jnp.asarray(root))
     layers = Layers(program, frozenset())
     given = parameters, points, posterior, rows
-    closed = float(Expected(layers, 0, total=5)(*given, jax.random.key(0), 1e-8))
+    closed = float(jax.jit(lambda: Expected(layers, 0, total=5)(*given, jax.random.key(0), 1e-8))())
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     white = jnp.asarray(mean + sd * nodes[:, None])[..., None]  # q(w) as points
     drawn = Drawn(jnp.zeros((60, 5, program.latents)), {place: white})
-    found = layers.marginals(*given, drawn, 1e-8)
-    values = jnp.sum(expected_log_likelihood(program, parameters, rows, found), axis=1)
-    total = float(weights @ np.asarray(values)) / weights.sum()
+
+    def at_nodes() -> jax.Array:
+        found = layers.marginals(*given, drawn, 1e-8)
+        return jnp.sum(expected_log_likelihood(program, parameters, rows, found), axis=1)
+
+    total = float(weights @ np.asarray(jax.jit(at_nodes)())) / weights.sum()
     return closed, total - 0.5 * float(np.sum(sd**2 + mean**2 - 1.0 - 2.0 * np.log(sd)))
 
 

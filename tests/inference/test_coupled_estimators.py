@@ -61,7 +61,7 @@ def gradients(program: Program, rows: Rows, q: Marginals, normals: Any = None, e
         joint = Marginals(mean, jnp.diagonal(spread, axis1=-2, axis2=-1), spread)
         return jnp.sum(expected_log_likelihood(program, {"sigma": jnp.asarray(0.7)}, rows, joint, normals, externals))
 
-    value, (slope, curvature) = jax.value_and_grad(total, argnums=(0, 1))(q.mean, q.covariance)
+    value, (slope, curvature) = jax.jit(jax.value_and_grad(total, argnums=(0, 1)))(q.mean, q.covariance)
     return jnp.concatenate([value[None], slope.ravel(), curvature.ravel()])
 
 
@@ -81,8 +81,8 @@ def test_pathwise_gradients_are_unbiased(rng: np.random.Generator) -> None:
     exact, rows = program_of(SYMBOLIC, "quadrature")
     sampled = program_of(SYMBOLIC, "sampled")[0].coupling
     q = correlated(rng)
-    one = jit(lambda key: gradients(sampled, rows, q, base_normals(key, 16, 1, ROWS, 2)))
-    estimates = np.stack([one(key) for key in jax.random.split(jax.random.key(1), 1000)])
+    one = lambda key: gradients(sampled, rows, q, base_normals(key, 16, 1, ROWS, 2))  # noqa: E731
+    estimates = np.asarray(jit(lambda keys: jax.lax.map(one, keys))(jax.random.split(jax.random.key(1), 1000)))
     check_unbiased(estimates, np.asarray(gradients(exact.coupling, rows, q)))
 
 
@@ -92,13 +92,12 @@ def test_score_function_gradients_are_unbiased(rng: np.random.Generator, samples
     opaque = program_of(OPAQUE, "auto", {"ratio": squash})[0].coupling
     q, key_of = correlated(rng), opaque.uses()[0].key
 
-    @jit
     def one(key):
         normals = base_normals(key, samples, 1, ROWS, 2, halves=True)
         latents = q.at(opaque, normals)
         return gradients(opaque, rows, q, normals, {key_of: latents[..., 0] * jax.nn.sigmoid(latents[..., 1])})
 
-    estimates = np.stack([one(key) for key in jax.random.split(jax.random.key(2), 2000)])
+    estimates = np.asarray(jit(lambda keys: jax.lax.map(one, keys))(jax.random.split(jax.random.key(2), 2000)))
     check_unbiased(estimates, np.asarray(gradients(exact.coupling, rows, q)))
 
 
@@ -107,12 +106,13 @@ def test_samples_have_the_covariance_and_readings_add_up(rng: np.random.Generato
     program = program_of(READINGS, "auto")[0].coupling
     assert program.latents == 4
     q, basis = correlated(rng, 4), [0, 1, 3]
-    drawn = np.asarray(q.at(program, jnp.asarray(stats.norm.rvs(size=(20_000, 1, ROWS, 4), random_state=1))))[:, 0]
+    normals = stats.norm.rvs(size=(20_000, 1, ROWS, 4), random_state=1)
+    drawn = np.asarray(jit(lambda normals: q.at(program, normals))(normals))[:, 0]
     np.testing.assert_allclose(drawn[..., 2], drawn[..., 0] + drawn[..., 1], atol=1e-12)
     for row in range(ROWS):
         exact = np.asarray(q.covariance)[0, row][np.ix_(basis, basis)]
         error = np.sqrt((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / 20_000)
         assert np.all(np.abs(np.cov(drawn[:, row, basis].T) - exact) < 5 * error)
-    roots = np.asarray(column_roots(program, q, 0, [3, 0]))
+    roots = np.asarray(jit(lambda: column_roots(program, q, 0, [3, 0]))())
     expected = np.asarray(q.covariance)[0][:, [3, 0]][:, :, [3, 0]]
     np.testing.assert_allclose(roots @ np.swapaxes(roots, 1, 2), expected, rtol=1e-7)

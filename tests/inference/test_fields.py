@@ -420,7 +420,7 @@ def test_a_fit_is_saved_and_drawn_from(tmp_path: Any) -> None:
     truth = drawn.latents["f"][0]
     assert (drawn.latents["f"] == truth).all()
     np.testing.assert_allclose(drawn.lets["tau"], rays(20, seed=2) @ truth)
-    fit = model.fit(drawn.data, fixed=["s", "ell"])
+    fit = model.fit(drawn.data, fixed=["s", "ell"], samples=30, steps=3, diagnose="no")
     fit.save(tmp_path / "rays.gpfit")
     again = gpdsl.load_fit(tmp_path / "rays.gpfit", externals={"travel": called})
     for name in ("f", "t"):

@@ -202,7 +202,7 @@ def test_a_wrong_gradient_ends_the_fit_at_its_start() -> None:
     with pytest.raises(gpdsl.ForwardModelError, match=r"`gradient of response`: error\[F203\]"):
         model.fit(DATA)
     for good in (right, by_row):
-        gpdsl.compile(GAUGE, externals={"response": gpdsl.opaque(response, gradient=good)}).fit(DATA, evaluations=700)
+        gpdsl.compile(GAUGE, externals={"response": gpdsl.opaque(response, gradient=good)}).fit(DATA, steps=1)
 
 
 def test_failures_are_penalised_beside_a_gradient() -> None:

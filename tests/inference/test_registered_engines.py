@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from scipy.integrate import quad
 from scipy.stats import poisson
 
 import gpdsl
+from gpdsl import testing
 from gpdsl.engines import LogJoint, Problem, Result
 from gpdsl.errors import GpdslError
 from gpdsl.inference import infer
@@ -46,9 +49,80 @@ def laplace() -> Iterator[None]:
     sys.modules.pop("laplace_engine")
 
 
-@pytest.mark.parametrize("name", ["laplace", *[pytest.param(n, marks=pytest.mark.slow) for n in ("vi", "ep")]])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["laplace", "vi", "ep"])
 def test_engines_hold_what_all_of_them_do(name: str) -> None:
     check_engine(name)
+
+
+def a_fit(text: str, asked: dict[str, Any], wrong: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Any:
+    """What an engine makes, but for what is wrong with it."""
+    interrupted = False
+    if "callback" in asked:
+        try:
+            asked["callback"](None)
+        except KeyboardInterrupt:
+            interrupted = True
+    known = {
+        "elbo": -3.0,
+        "message": "converged",
+        "interrupted": interrupted,
+        "history": [1],
+        "parameters": {"s2": 1.0},
+    }
+    known |= {"mean": 0.3, "variance": 0.2, "save": lambda path: None} | wrong(text, asked)
+    means, variances = np.full(7, known.pop("mean")), np.full(7, known.pop("variance"))
+    predicted = SimpleNamespace(mean=lambda name: means, variance=lambda name: variances)
+    return SimpleNamespace(**known, predict=lambda new: predicted)
+
+
+def where(key: str, *texts: str, **wrong: Any) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
+    """What is wrong with fits of such models that are asked for something."""
+    return lambda text, asked: wrong if key in asked and (not texts or text in texts) else {}
+
+
+def of_itself(text: str, asked: dict[str, Any]) -> bool:
+    """Whether it is the fit of counts that is made again."""
+    return text == testing.COUNTS and "diagnose" in asked and not {"callback", "start"} & set(asked)
+
+
+def own(text: str, **wrong: Any) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
+    """What is wrong with the engine alone where parameters are held or there are none."""
+    return lambda at, asked: wrong if at == text and asked.get("engine") == "mine" and "fixed" in asked else {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (where("engine"), ""),
+        (where("engine", testing.CLASSES, elbo=np.nan), "the value nan is not finite"),
+        (where("engine", testing.CLASSES, message=""), "the end of the search is not said"),
+        (where("engine", testing.CLASSES, history=[]), "no step was reported to the monitor"),
+        (where("engine", testing.CLASSES, parameters={"s2": -1.0}), "a positive parameter is not"),
+        (where("engine", testing.CLASSES, mean=np.inf), "predictions are not finite"),
+        (where("engine", testing.CLASSES, variance=0.0), "a variance is not positive"),
+        (own(testing.REGRESSION, elbo=-3.0002), "is 0.0002 from the log evidence"),
+        (own(testing._TWO, mean=0.3002), "are 0.0002 from the exact ones"),
+        (own(testing.KINKED, elbo=2.1), "at kinks the value is 2.1, the bound -3.0"),
+        (own(testing.KINKED, elbo=1.9), ""),
+        (lambda text, asked: {"mean": 0.31} if of_itself(text, asked) else {}, "two fits of the same seed differ"),
+        (where("path", mean=0.31), "a loaded fit predicts otherwise"),
+        (where("callback", interrupted=False), "an interrupt between two steps did not end the fit"),
+        (where("callback", mean=np.nan), "an interrupted fit does not predict"),
+        (where("start", elbo=-3.001), "another one ends lower"),
+    ],
+)
+def test_what_engines_hold_is_looked_at(wrong: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = lambda text: SimpleNamespace(fit=lambda data, **asked: a_fit(text, asked, wrong))  # noqa: E731
+    monkeypatch.setattr(gpdsl, "compile", made)
+    monkeypatch.setattr(gpdsl, "load_fit", lambda path: a_fit("", {"path": path}, wrong))
+    if not said:
+        check_engine("mine")
+        return
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        check_engine("mine")
+    if "exact" in said or "evidence" in said:
+        check_engine("mine", exact=False)
 
 
 def test_the_evidence_of_one_row_is_laplace_s(rng: np.random.Generator) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,19 +35,33 @@ DATA = {"x": X, "y": np.sin(2 * X)}
 
 def bins(kernel: str, parameters: Any, corners: Any, count: int) -> Any:
     """Averages over equal intervals, of exp(-r / ell)."""
-    ell = parameters["ell"]
-    edges = jnp.linspace(corners[0, 0], corners[1, 0], count + 1)
-    a, b, width = edges[:-1], edges[1:], (corners[1, 0] - corners[0, 0]) / count
+    return _among(parameters["ell"], corners, count), lambda points: _at(points, parameters["ell"], corners, count)
 
-    def once(t: Any) -> Any:
-        return jnp.sign(t) * ell * (1 - jnp.exp(-jnp.abs(t) / ell))
+
+def _edges(corners: Any, count: int) -> Any:
+    edges = jnp.linspace(corners[0, 0], corners[1, 0], count + 1)
+    return edges[:-1], edges[1:], (corners[1, 0] - corners[0, 0]) / count
+
+
+@partial(jax.jit, static_argnums=2)
+def _among(ell: Any, corners: Any, count: int) -> Any:
+    a, b, width = _edges(corners, count)
 
     def twice(t: Any) -> Any:
         return ell * (jnp.abs(t) - ell * (1 - jnp.exp(-jnp.abs(t) / ell)))
 
     A, B = a[:, None], b[:, None]
-    among = (twice(b - A) - twice(a - A) - twice(b - B) + twice(a - B)) / width**2
-    return among, lambda points: (once(points - a) - once(points - b)) / width
+    return (twice(b - A) - twice(a - A) - twice(b - B) + twice(a - B)) / width**2
+
+
+@partial(jax.jit, static_argnums=3)
+def _at(points: Any, ell: Any, corners: Any, count: int) -> Any:
+    a, b, width = _edges(corners, count)
+
+    def once(t: Any) -> Any:
+        return jnp.sign(t) * ell * (1 - jnp.exp(-jnp.abs(t) / ell))
+
+    return (once(points - a) - once(points - b)) / width
 
 
 @pytest.fixture(autouse=True)

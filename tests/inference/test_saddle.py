@@ -39,8 +39,8 @@ y ~ Normal(f^2, sigma)
 def squared() -> gpdsl.Fit:
     """A square of a function that changes its sign five times."""
     random = np.random.default_rng(5)
-    x = random.uniform(-3, 3, 120)
-    return gpdsl.compile(SQUARE).fit({"x": x, "y": np.sin(2 * x) ** 2 + random.normal(0, 0.1, 120)}, seed=0)
+    x = random.uniform(-3, 3, 60)
+    return gpdsl.compile(SQUARE).fit({"x": x, "y": np.sin(2 * x) ** 2 + random.normal(0, 0.1, 60)}, seed=0)
 
 
 def test_a_trial_far_away_does_not_take_the_search_from_its_maximum(squared: gpdsl.Fit) -> None:

@@ -102,7 +102,7 @@ def test_each_draw_has_functions_values_of_its_own() -> None:
 
 def test_the_summary_and_the_statistics_tell_of_the_chains(tmp_path: Path) -> None:
     model = gpdsl.compile(COUNTS, externals={"response": np.exp})
-    fit = model.fit(SEEN, **ASKED | {"draws": 60, "warm_up": 40})
+    fit = model.fit(SEEN, **ASKED | {"draws": 60, "warm_up": 40}, diagnose="no")
     assert "elliptical slices" in fit.summary() and "divergences" not in fit.summary()
     assert fit.settings is not None
     statistics = fit.settings.statistics

@@ -82,7 +82,36 @@ class Apart:
         return mass, (density * u)[u > 0].sum() / density[u > 0].sum()
 
 
-def test_modes_that_lie_apart_have_their_weights_and_pairs_refuse_equally_often() -> None:
+@dataclass(frozen=True)
+class Walk:
+    """A kernel that takes some steps of Metropolis's walk: of as few lines to trace as a kernel can have."""
+
+    density: Any
+
+    def init(self, place: Any) -> Any:
+        return place
+
+    def step(self, key: Array, place: Any) -> tuple[Any, Any]:
+        def one(known: Any, key: Array) -> Any:
+            u, value = known
+            moving, deciding = jax.random.split(key)
+            new = u + 2.0 * jax.random.normal(moving, u.shape)
+            there = self.density({"learnt": {"u": new}})
+            take = jnp.log(jax.random.uniform(deciding)) < there - value
+            return (jnp.where(take, new, u), jnp.where(take, there, value)), None
+
+        (u, value), _ = jax.lax.scan(one, (place["learnt"]["u"], self.density(place)), jax.random.split(key, 12))
+        zero = jnp.zeros(())
+        return State({"learnt": {"u": u}}, value), Info(jnp.asarray(False), zero, zero, jnp.asarray(12), jnp.asarray(0))
+
+
+def test_modes_that_lie_apart_have_their_weights_and_pairs_refuse_equally_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By any kernel; the slow test below has the No-U-Turn sampler, and what tunes it."""
+    tuned = lambda density, place, *_: (State(place, density(place)), jnp.ones(()), jnp.ones(1))  # noqa: E731
+    monkeypatch.setattr("gpdsl.inference.mcmc.chains.sampler", lambda: lambda density, **_: Walk(density))
+    monkeypatch.setattr("gpdsl.inference.mcmc.chains.adapted", tuned)
     chains = weighed(Apart(()))
     assert chains.ladder is not None
     powers, refused = chains.ladder.powers, chains.ladder.refused
@@ -106,7 +135,8 @@ def weighed(target: Apart) -> Chains:
     # passages from the prior are as good as independent draws of the mode, each of which counts for some draws
     assert abs(np.mean(u > 0) - mass) < 4 * np.sqrt(mass * (1 - mass) / chains.ladder.arrivals)
     assert abs(u[u > 0].mean() - mean) < 0.1 and abs(u[u > 0].std() - NARROW) < 0.06
-    lp = [float(target.log_likelihood(at, 1.0) + target.log_prior(at, 1.0)) for at in map(chains.at, (0, 1), (7, 99))]
+    density = jax.jit(lambda at: target.log_likelihood(at, 1.0) + target.log_prior(at, 1.0))
+    lp = [float(density(at)) for at in map(chains.at, (0, 1), (7, 99))]
     np.testing.assert_allclose(chains.statistics["lp"][[0, 1], [7, 99]], lp, rtol=1e-9)
     assert reports[0][0] == 0 and reports[-1][0] == reports[-1][1]
     assert [done for done, _ in reports] == sorted(done for done, _ in reports)

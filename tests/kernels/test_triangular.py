@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -21,14 +22,18 @@ def test_products(size: int, batch: tuple[int, ...], monkeypatch: pytest.MonkeyP
     symmetric = lower + lower.swapaxes(-1, -2)
     upper = lower.swapaxes(-1, -2)
     with precision("float64"):
-        pairs = [
-            (t.inverse_lower(lower), np.linalg.inv(lower)),
-            (t.lower_times(lower, right), lower @ right),
-            (t.lower_transposed_times(lower, right), upper @ right),
-            (t.times_lower(left, lower), left @ lower),
-            (t.symmetric_product(right * right[..., :1, :] ** 0, right), right @ right.swapaxes(-1, -2)),
-            (t.congruence(lower, symmetric), upper @ symmetric @ lower),
-            (t.gram_of_lower(lower), upper @ lower),
-        ]
-        for found, expected in pairs:
-            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+        every = jax.jit(
+            lambda lower, right, left, symmetric: (
+                t.inverse_lower(lower),
+                t.lower_times(lower, right),
+                t.lower_transposed_times(lower, right),
+                t.times_lower(left, lower),
+                t.symmetric_product(right, right),
+                t.congruence(lower, symmetric),
+                t.gram_of_lower(lower),
+            )
+        )(lower, right, left, symmetric)
+    expected = np.linalg.inv(lower), lower @ right, upper @ right, left @ lower
+    expected += right @ right.swapaxes(-1, -2), upper @ symmetric @ lower, upper @ lower
+    for found, known in zip(every, expected, strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)

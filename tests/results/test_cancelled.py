@@ -10,6 +10,7 @@ import sympy as sp
 
 import gpdsl
 from gpdsl.symbolic.expectations import products
+from tests.inference.problems import unlearnt
 
 FAR = """
 input x : real
@@ -77,7 +78,7 @@ share ~ Beta(10 * sigmoid(f), 10 * sigmoid(-f))
 @pytest.fixture(scope="module")
 def ends() -> gpdsl.Prediction:
     """Outputs with a least or a largest value."""
-    fit = gpdsl.compile(ENDS).fit({"x": [0.0, 1.0], "y": [1.0, 2.0], "share": [0.4, 0.6]}, steps=10)
+    fit = unlearnt(ENDS, {"x": [0.0, 1.0], "y": [1.0, 2.0], "share": [0.4, 0.6]})
     return fit.predict({"x": [0.5, 2.0, 9.0]})
 
 

@@ -92,8 +92,8 @@ def test_one_of_several_outputs_may_be_known() -> None:
     np.testing.assert_allclose(some.mean("y").ravel(), mean, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(some.variance("y").ravel(), np.diag(covariance), rtol=1e-6)
     np.testing.assert_allclose(some.covariance("y").reshape(6, 6), covariance, rtol=1e-6, atol=1e-7)
-    known = fit.predict({"x": [2.1]}, given={"x": [2.1], "y1": [3.0]})
-    assert known.mean("y")[0, 1] > fit.predict({"x": [2.1]}).mean("y")[0, 1]
+    known = fit.predict({"x": NEW}, given={"x": AT, "y1": [3.0, np.nan]})
+    assert known.mean("y")[1, 1] > fit.predict({"x": NEW}).mean("y")[1, 1]  # where y1 is known to be high
     with pytest.raises(gpdsl.GpdslError, match="given: 4000 rows, known and new, are too many") as raised:
         fit.predict({"x": np.zeros(2000)}, given={"x": np.zeros(2000), "y": np.zeros((2000, 2))})
     most = int(str(raised.value).split("takes ")[1].split()[0])

@@ -17,6 +17,7 @@ from gpdsl.results.expectation import MANY, Beliefs
 from gpdsl.results.named import of_quantity
 from gpdsl.results.prediction import Prediction
 from gpdsl.symbolic.expectations import is_linear
+from tests.inference.problems import unlearnt
 
 MODEL = """
 index i in 1..2
@@ -55,7 +56,7 @@ def prediction() -> gpdsl.Prediction:
     rng = np.random.default_rng(0)
     x = np.linspace(0.0, 3.0, 12)
     data = {"x": x, "y": 25 + rng.standard_normal(12), "z": 9 + rng.standard_normal((12, 2))}
-    fit = gpdsl.compile(MODEL).fit(data, progress=False, diagnose="no")
+    fit = unlearnt(MODEL, data)
     return fit.predict({"x": np.array([0.2, 1.5, 6.0])})
 
 

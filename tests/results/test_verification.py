@@ -22,7 +22,10 @@ from tests.campaign.edited_fits import Kept
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edited_fits, "MODELS", {n: edited_fits.MODELS[n] for n in ("exact", "labels", "counts")})
+        models = {name: edited_fits.MODELS[name] for name in ("exact", "labels", "counts")}
+        asked = {name: (text, {"diagnose": "no", **choices}) for name, (text, choices) in models.items()}
+        patch.setattr(edited_fits, "MODELS", asked)
+        patch.setattr(edited_fits, "predictions", lambda *_: {})  # nothing is predicted from what is damaged
         return edited_fits.kept_fits(tmp_path_factory.mktemp("fits"))
 
 

@@ -140,11 +140,12 @@ def test_the_drawing_is_svg_with_everything_in_it(name: str) -> None:
 
 def test_the_same_model_is_drawn_the_same_in_every_process() -> None:
     code = "import gpdsl; print(*(gpdsl.zoo(name).graph() for name in ('creep', 'multitask', 'student_t')))"
-    drawn = {
+    own = " ".join(gpdsl.zoo(name).graph() for name in ("creep", "multitask", "student_t"))  # of whatever hashes here
+    drawn = {f"{own}\n".encode()} | {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
         ).stdout
-        for seed in ("1", "2", "4")
+        for seed in ("1", "2")
     }
     assert len(drawn) == 1
 

@@ -72,7 +72,9 @@ def formula_of(law: Law) -> tuple[Law, dict[sp.Symbol, float]]:
 def log_density(law: Law, at: np.ndarray) -> np.ndarray:
     written, table = formula_of(law)
     formula = laws.log_density(written, Y)
-    return np.asarray(evaluate(formula, lambda s: jnp.asarray(at if s == Y else table[s], float)))
+    return np.asarray(
+        jax.jit(lambda at: evaluate(formula, lambda s: at if s == Y else jnp.asarray(table[s], float)))(at)
+    )
 
 
 def truncated(name: str, bounds: dict[str, float]) -> tuple[Law, Any, float, float]:

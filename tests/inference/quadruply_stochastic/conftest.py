@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import pytest
 import gpdsl
 from gpdsl.inference.problem import Problem, as_arrays
 from gpdsl.inference.quadruply_stochastic.weights import Features, Weights, fourier_features
+from gpdsl.program.cache import jit
 from gpdsl.program.program import Program, make_rows
 from gpdsl.program.rows import Rows
 from gpdsl.results.fitting import prepare
@@ -56,8 +57,12 @@ class Case:
 
     def phi(self) -> np.ndarray:
         """All of Phi."""
-        index = jnp.arange(self.features.count)
-        return np.asarray(self.features.values(self.learnt, self.rows.inputs["x"], index))
+        return self._phi
+
+    @cached_property
+    def _phi(self) -> np.ndarray:
+        index = np.arange(self.features.count)
+        return np.asarray(jit(lambda x: self.features.values(self.learnt, x, index))(self.rows.inputs["x"]))
 
     def root(self) -> np.ndarray:
         """C, written out."""

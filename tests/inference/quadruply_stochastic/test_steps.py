@@ -105,8 +105,8 @@ def test_a_step_is_that_of_adagrad(kind: str, request: pytest.FixtureRequest) ->
     state = State(case.q, jnp.asarray(squares), jnp.asarray(running), case.learnt, memory)
     pace, key = Pace(*map(jnp.asarray, (0.7, 0.4, 5.0))), jax.random.key(3)
     after, value = jax.jit(steps.step)(state, case.rows, support, key, pace)
-    drawn = steps.draw(key, case.rows)
-    parts = case.q.at(drawn.first), case.q.at(drawn.second)
+    drawn = jax.jit(steps.draw)(key, case.rows)
+    parts = jax.jit(lambda drawn: (case.q.at(drawn.first), case.q.at(drawn.second)))(drawn)
     estimate = jax.jit(jax.value_and_grad(steps.estimate, argnums=(0, 1)))
     wanted, (slope, moves) = estimate(case.learnt, parts, state.running, drawn, support)
     assert float(value) == pytest.approx(float(wanted))
@@ -125,7 +125,7 @@ def test_a_step_is_that_of_adagrad(kind: str, request: pytest.FixtureRequest) ->
     np.testing.assert_allclose(after.squares, squares)
     np.testing.assert_allclose(after.running, there @ vectors.T, rtol=1e-6)
     for name, old in case.learnt.items():
-        np.testing.assert_allclose(after.learnt[name], old + 0.4 * 0.1 * 0.4 * slope[name])
+        np.testing.assert_allclose(after.learnt[name], np.asarray(old) + 0.4 * 0.1 * 0.4 * np.asarray(slope[name]))
     first = np.asarray(drawn.first)
     phi, scale = case.phi()[:, first], M / SIZE
     if exact:
@@ -169,8 +169,8 @@ def test_inducing_points_leave_open_what_they_do_not_tell(regression: Case, colu
     q = Weights(jnp.asarray(vectors), jnp.asarray(1 + rng.random(3)))
     held = WeightSpace(q, Basis("inducing", z), 0, stiffness, jitter if columns == 3 else 0.0)
     parameters = case.program.parameters.constrain(case.learnt)
-    found = held.marginals(case.program, case.rows, parameters, q)
-    (block,) = held.blocks(case.program, case.rows, parameters, q)
+    given = case.program, case.rows, parameters, q
+    found, (block,) = jax.jit(lambda: (held.marginals(*given), held.blocks(*given)))()
     k = kernel(x, z)
     root = np.zeros((3, 3))
     root[:, :columns] = vectors[1:].T
@@ -193,7 +193,7 @@ def test_draws_of_the_prior_have_its_variance(regression: Case) -> None:
     draws, rng = 2000, np.random.default_rng(0)
     sizes, starts = rng.rayleigh(size=(1, draws, 50)), rng.random((1, draws, 50))
     prior = PriorDraws(jnp.asarray(sizes), jnp.asarray(starts), np.zeros(1, int), seed=1)
-    f = _prior_at(case.program, case.program.parameters.constrain(case.learnt), prior, x)
+    f = jax.jit(lambda: _prior_at(case.program, case.program.parameters.constrain(case.learnt), prior, x))()
     np.testing.assert_allclose(
         np.cov(np.asarray(f)), kernel(np.asarray(x), np.asarray(x)), atol=1.4 * 5 * 2**0.5 / draws**0.5
     )

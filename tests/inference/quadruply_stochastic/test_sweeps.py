@@ -38,8 +38,8 @@ def begun(case: Case, index: np.ndarray, *, fresh: bool) -> State:
     """The state before a first sweep that sees the rows `index`."""
     average, lengths = solutions_of(case.q, fresh=fresh)
     held = Held(average.vectors, average)
-    x = case.rows.inputs["x"][index]
-    running = surveyed(case.features, case.learnt, x, held, SIZE)
+    x = np.asarray(case.rows.inputs["x"])[index]
+    running = jit(lambda x: surveyed(case.features, case.learnt, x, held, SIZE))(x)
     duals = jnp.zeros((case.count, 1 + case.q.columns))
     slope = jax.tree.map(jnp.zeros_like, case.learnt)
     return State(held, duals, lengths, case.learnt, slope, running, jnp.zeros((), int))

@@ -31,7 +31,7 @@ from gpdsl.results.criticism.finding import (
     of_curvature,
 )
 from gpdsl.results.criticism.findings import Diagnosis, Look
-from tests.inference.problems import unlearnt
+from tests.inference.problems import looked_at, unlearnt
 
 RNG = np.random.default_rng(3)
 X = np.linspace(0, 6, 40)
@@ -299,8 +299,8 @@ def test_many_parameters_have_standard_errors_where_the_search_took_long_or_they
 def test_effective_parameters_are_the_trace_of_what_the_data_took_from_the_prior() -> None:
     """n - tr(K^-1 S), with S the posterior covariance at the rows, in NumPy."""
     data = {"x": X[::4], "y": COUNTS["y"][::4]}
-    fit = unlearnt(TEXT.format(kind="count", ell=1, law="Poisson(exp(f))"), data)
-    (found,) = (each for each in fit.diagnose(data).findings if each.name == "effective parameters")
+    fit = unlearnt(TEXT.format(kind="count", ell=1, law="Poisson(exp(f))"), data, diagnose="no")
+    found = looked_at(fit, data, "effective parameters")["effective parameters"]
     prior = np.exp(-0.5 * (data["x"][:, None] - data["x"]) ** 2)
     left = np.linalg.solve(prior, fit.predict(data).covariance("f"))
     assert found.number == pytest.approx(10 - np.trace(left), abs=1e-3)

@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal, norm
 import gpdsl
 from gpdsl.results.criticism.finding import Finding
 from gpdsl.results.criticism.learnt import SHARED, SILENT, WEAK
+from tests.inference.problems import looked_at
 
 X = np.linspace(0, 9, 40)
 RNG = np.random.default_rng(5)
@@ -133,8 +134,9 @@ def test_the_deviance_is_that_of_the_expected_log_likelihood() -> None:
     """By quadrature over the latent's marginals, between those of the probabilities and of less certain ones."""
     y = ((X > 4) ^ (np.random.default_rng(0).uniform(size=40) < 0.15)).astype(int)
     text = HEAD.format("binary") + CLASSES.format("")
-    fit = gpdsl.compile(text).fit({"x": X, "y": y})
-    found = next(each for each in fit.diagnose() if each.name == "certainty of classes")
+    data = {"x": X, "y": y}
+    fit = gpdsl.compile(text).fit(data, diagnose="no")
+    found = looked_at(fit, data, "certainty of classes")["certainty of classes"]
     latent, mean = fit.predict({"x": X}), y.mean()
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     f = latent.mean("f")[:, None] + np.sqrt(latent.variance("f"))[:, None] * nodes

@@ -23,6 +23,7 @@ from gpdsl.results.criticism.seen import Seen
 from gpdsl.results.criticism.through_layers import Variables, _without, drawn_densities, multiplications
 from gpdsl.results.fit import Fit
 from gpdsl.results.fitting import prepare
+from tests.inference.problems import looked_at
 
 TEXT = """model m "M"
 input x : real
@@ -74,8 +75,8 @@ def test_what_few_points_under_layers_lose_is_told() -> None:
     """Beside the exact evidence of the one layer that these are, which lies so far above the bound."""
     exact = gpdsl.compile(TEXT.format(first="", arguments="x", kernel="RBF(ell)", sd=0.1)).fit(DATA, fixed=["ell"])
     text = TEXT.format(first=INNER[0], arguments="h", kernel="RBF(ell)", sd=0.1)
-    fit = gpdsl.compile(text).fit(DATA, fixed=["ell"], steps=150, inducing=4)
-    (found,) = (each for each in fit.diagnose() if each.name == "inducing points")
+    fit = gpdsl.compile(text).fit(DATA, fixed=["ell"], steps=150, inducing=4, diagnose="no")
+    found = looked_at(fit, DATA, "inducing points")["inducing points"]
     lost = exact.elbo - fit.elbo
     assert found.doubtful and 0.5 * lost < found.number < 2 * lost
 
@@ -170,10 +171,10 @@ def test_what_one_gaussian_for_a_variable_of_two_peaks_loses_is_told() -> None:
     y = rng.standard_normal(12) ** 2 + 0.3 * rng.standard_normal(12)
     text = TEXT.format(first="row w ~ Normal(0, 1)", arguments="x, w", kernel="RBF(ell)", sd=0.3)
     data = {"x": np.linspace(-1, 1, 12), "y": y}
-    fit = gpdsl.compile(text.replace("GP(0, 1.2", "GP(w^2, 1e-8")).fit(data, fixed=["ell"], steps=400)
+    fit = gpdsl.compile(text.replace("GP(0, 1.2", "GP(w^2, 1e-8")).fit(data, fixed=["ell"], steps=400, diagnose="no")
     w = np.linspace(-6, 6, 4001)
     exact = np.log(np.trapezoid(stats.norm.pdf(w) * stats.norm.pdf(y[:, None], w**2, 0.3), w, axis=1)).sum()
-    found = {each.name: each for each in fit.diagnose(data).findings}["q of row variables"]
+    found = looked_at(fit, data, "rows left out")["q of row variables"]
     assert found.doubtful and found.number == pytest.approx((exact - fit.elbo) / 12, abs=0.08)  # of 256 nodes
 
 
@@ -259,8 +260,8 @@ def test_densities_of_draws_are_those_of_each_row_by_itself(monkeypatch: pytest.
 
 
 def test_reach_is_that_of_functions_of_inputs() -> None:
-    fit = _fit("row w ~ Normal(0, 1)", "x, w", "RBF(ell)", steps=5)
-    assert any("reach of latents, as no latent is a function of inputs alone" in str(each) for each in fit.diagnose())
+    (found,) = looked_at(_fit(*ALONE, steps=5), DATA, "reach of latents").values()
+    assert "reach of latents, as no latent is a function of inputs alone" in str(found)
 
 
 @pytest.mark.parametrize(("inner", "last"), [(15, 15), (4, 7)])
