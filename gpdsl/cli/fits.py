@@ -43,10 +43,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
     """Model, data, choices, and where the results go."""
-    options.add_model(parser)
-    options.add_data(parser)
-    options.add_standardise(parser)
-    options.add_choices(parser)
+    add_explain(parser)
     parser.add_argument("--start", metavar="FILE.gpfit", help="begin where this saved fit ended")
     parser.add_argument("--out", metavar="FILE.gpfit", help="save the fit, and while it goes on its best state")
     parser.add_argument("--resume", action="store_true", help="go on from what is saved in --out, if anything is")

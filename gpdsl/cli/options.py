@@ -175,14 +175,13 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
 
 def sizes_of(arguments: argparse.Namespace) -> dict[str, int]:
     """The sizes of `--size`. Raises GpdslError for what is no whole number."""
-    return {name: _whole(name, text) for name, text in pairs("--size", arguments.size).items()}
-
-
-def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as problem:
-        raise GpdslError(f"--size {name}={text}: expected a whole number") from problem
+    found = {}
+    for name, text in pairs("--size", arguments.size).items():
+        try:
+            found[name] = int(text)
+        except ValueError as problem:
+            raise GpdslError(f"--size {name}={text}: expected a whole number") from problem
+    return found
 
 
 def check_writable(option: str, path: str | None) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +39,6 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     options.add_forward(parser)
 
 
-@dataclass(frozen=True)
-class _Checked:
-    """What one file came to: an error, or warnings."""
-
-    error: GpdslError | None = None
-    warnings: Report | None = None
-
-
 def run_check(arguments: argparse.Namespace) -> int:
     """`gpdsl check`: read models and report every mistake in them, without fitting anything.
 
@@ -61,29 +52,28 @@ def run_check(arguments: argparse.Namespace) -> int:
     else:
         for name, found in checked.items():
             _print(name, found)
-    failed = [each for each in checked.values() if each.error is not None or (arguments.strict and each.warnings)]
-    return int(bool(failed))
+    return int(any(isinstance(each, GpdslError) or (arguments.strict and each) for each in checked.values()))
 
 
-def _print(name: str, found: _Checked) -> None:
-    if found.error is not None:
-        print_error(found.error)
-    elif found.warnings:
-        print_mistakes(found.warnings.source, found.warnings.warnings)
-        count = len(found.warnings)
-        print(f"{name}: ok, {plural(count, 'warning')}")
+def _print(name: str, found: GpdslError | Report) -> None:
+    if isinstance(found, GpdslError):
+        print_error(found)
+    elif found:
+        print_mistakes(found.source, found.warnings)
+        print(f"{name}: ok, {plural(len(found), 'warning')}")
     else:
         print(f"{name}: ok")
 
 
-def _check(name: str, pedantic: bool, arguments: argparse.Namespace) -> _Checked:
+def _check(name: str, pedantic: bool, arguments: argparse.Namespace) -> GpdslError | Report:
+    """What one file comes to: an error, or warnings."""
     try:
         text, reach = read_model(name), Reach.of(None, arguments.allow, model=name)
         declarations = compile_checked(text, name, reach, library=True)
         spreads = _spreads(declarations, arguments)
     except GpdslError as error:
-        return _Checked(error)
-    return _Checked(warnings=all_warnings(declarations, spreads) if pedantic else grave_warnings(declarations))
+        return error
+    return all_warnings(declarations, spreads) if pedantic else grave_warnings(declarations)
 
 
 def _spreads(declarations: Declarations, arguments: argparse.Namespace) -> dict[str, tuple[float, ...]] | None:
@@ -95,14 +85,11 @@ def _spreads(declarations: Declarations, arguments: argparse.Namespace) -> dict[
     return spreads_in(declarations, arguments.data, columns, standardise)
 
 
-def _as_json(name: str, found: _Checked) -> list[dict[str, Any]]:
-    if found.warnings is not None:
-        return list(json.loads(render_json(found.warnings.source, found.warnings.warnings)))
-    if isinstance(found.error, ModelError):
-        return list(json.loads(render_json(found.error.source, found.error.diagnostics)))
-    if found.error is not None:
-        return [{"file": name, "severity": "error", "code": "", "message": str(found.error)}]
-    return []
+def _as_json(name: str, found: GpdslError | Report) -> list[dict[str, Any]]:
+    if isinstance(found, GpdslError) and not isinstance(found, ModelError):
+        return [{"file": name, "severity": "error", "code": "", "message": str(found)}]
+    mistakes = found.diagnostics if isinstance(found, ModelError) else found.warnings
+    return list(json.loads(render_json(found.source, mistakes)))
 
 
 # --- fmt -------------------------------------------------------------------------------------------------------------

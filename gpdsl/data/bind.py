@@ -159,8 +159,10 @@ def bind(
     numbers = [name for name, each in declarations.inputs.items() if name in founds and each.label is None]
     inputs = {name: binding.input(founds[name], calendar) for name in numbers}
     moments = {name: values for name, values in inputs.items() if values.dtype.kind == "M"}
-    calendar = binding.calendar(moments, calendar) if moments else None
-    if calendar is not None:
+    if moments:
+        # One that begins where that of an earlier fit does, or at the first of all times.
+        origin = str(min(values.min() for values in moments.values())) if calendar is None else calendar.origin
+        calendar = Calendar(origin, binding.zones)
         units = {name: declarations.inputs[name].unit for name in moments}
         inputs |= {name: calendar.numbers(values, units[name]) for name, values in moments.items()}
     known_levels = binding.levels(founds, levels)
@@ -181,8 +183,8 @@ def bind(
     outputs = {name: np.where(observed[name], values, 0.0) for name, values in coded.items()}
     names = {name: found.columns for name, found in founds.items()}
     sizes = binding.sizes.bound()
-    bound = Data(rows, inputs, outputs, observed, sizes, known_levels, names, table.source, moments, calendar)
-    return replace(bound, unseen=binding.unseen)
+    bound = Data(rows, inputs, outputs, observed, sizes, known_levels, names, table.source, moments)
+    return replace(bound, calendar=calendar if moments else None, unseen=binding.unseen)
 
 
 @dataclass
@@ -231,7 +233,7 @@ class _Binding:
                 continue
             if found is not None:
                 founds[each.name] = found
-                self.sizes.learn(each, found.values.shape[1:])
+                self.sizes.learn(each.name, each.axes, found.values.shape[1:])
         self.finish()
         return founds
 
@@ -257,11 +259,6 @@ class _Binding:
             self.mistakes.append(wrong.mistake)
             return found.values
 
-    def calendar(self, moments: Mapping[str, np.ndarray], given: Calendar | None) -> Calendar:
-        """One that begins where that of an earlier fit does, or at the first of all times."""
-        origin = str(min(values.min() for values in moments.values())) if given is None else given.origin
-        return Calendar(origin, self.zones)
-
     def refuse_levels(self, founds: Mapping[str, Found], inputs: Mapping[str, np.ndarray]) -> None:
         """Inputs that number the levels of a kernel must not leave them."""
         for column in level_columns(self.declarations):
@@ -286,7 +283,7 @@ class _Binding:
             else:
                 result[name] = self._found_levels(users, founds)
                 self._refuse_unordered(name, founds, result[name])
-                self.sizes.learn_levels(index, len(result[name]))
+                self.sizes.learn(name, (index.axis,), (len(result[name]),))
         for name, output in self.declarations.outputs.items():
             if output.kind == "binary" and name in founds and given is None and (words := two_words(founds[name])):
                 result[name] = words

@@ -16,7 +16,7 @@ from gpdsl.data.file_mistakes import LevelOutside
 from gpdsl.data.table import pieces, stays_on_disk
 from gpdsl.data.times import Calendar
 from gpdsl.language import model as m
-from gpdsl.language.model import Axis, Const, Declarations, Index, Input, Output, Param
+from gpdsl.language.model import Axis, Const, Declarations, Param
 
 # The numbers that standardise data, kept with the fit, and what they do to values on their way in and out.
 
@@ -188,8 +188,7 @@ class Sizes:
             for axis in declared.axes:
                 if not isinstance(values, tuple):
                     break
-                if axis.dimension is not None:
-                    self._learn(axis.dimension, len(values), declared.name)
+                self.learn(declared.name, (axis,), (len(values),))
                 values = values[0] if values else 0.0
 
     def of(self, axis: Axis) -> int | None:
@@ -202,16 +201,17 @@ class Sizes:
         origin = self._origin.get(letter) if letter is not None else None
         return "the model" if origin is None else origin
 
-    def learn(self, quantity: Input | Output, shape: tuple[int, ...]) -> None:
-        """Take the sizes of an array that was found. Raises DataError when a letter already means another size."""
-        for axis, size in zip(quantity.axes, shape, strict=True):
-            if axis.dimension is not None:
-                self._learn(axis.dimension, size, quantity.name)
-
-    def learn_levels(self, index: Index, count: int) -> None:
-        """Take the number of labels found in the data as the size of their index."""
-        if index.axis.dimension is not None:
-            self._learn(index.axis.dimension, count, index.name)
+    def learn(self, name: str, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> None:
+        """Take the sizes of what was found under a name. Raises DataError when a letter already means another size."""
+        for axis, size in zip(axes, shape, strict=True):
+            letter = axis.dimension
+            if letter is None:
+                continue
+            known = self._sizes.setdefault(letter, size)
+            if known != size:
+                problem = SizesDisagree(letter, name, size, self._origin[letter], known)
+                raise DataError(problem, source=self._source)
+            self._origin.setdefault(letter, f"`{name}`")
 
     def bound(self) -> dict[str, int]:
         """Every letter of the model and its size. Raises DataError for one nothing determines."""
@@ -228,13 +228,6 @@ class Sizes:
         if loose:
             raise DataError(*loose, source=self._source)
         return {letter: self._sizes[letter] for letter in users} | self._sizes
-
-    def _learn(self, letter: str, size: int, name: str) -> None:
-        known = self._sizes.setdefault(letter, size)
-        if known != size:
-            problem = SizesDisagree(letter, name, size, self._origin[letter], known)
-            raise DataError(problem, source=self._source)
-        self._origin.setdefault(letter, f"`{name}`")
 
 
 # The mean and standard deviation of the columns of bound data.

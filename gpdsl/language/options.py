@@ -20,7 +20,6 @@ from gpdsl.language.takes import (
     Device,
     Encoding,
     Families,
-    Keys,
     Names,
     Number,
     Quantities,
@@ -237,7 +236,7 @@ _TABLE = (
     ),
     Option(
         "engine",
-        Keys(ENGINES),
+        Words(ENGINES),
         "vi",
         "`vi`, variational inference, `ep`, expectation propagation, `qsgp`, weights of basis functions, or `mcmc`, "
         "Markov chains; others can be registered",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar
@@ -39,9 +39,13 @@ class Takes(Protocol):
 
 
 class Words(Record):
-    """One of some words."""
+    """One of some words; of a table, which may grow, of its keys."""
 
-    words: tuple[str, ...]
+    known: Collection[str]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.known)
 
     @property
     def expected(self) -> str:
@@ -53,27 +57,6 @@ class Words(Record):
 
     def read(self, value: Any) -> str | None:
         return value if isinstance(value, str) and value in self.words else None
-
-
-class Keys(Record):
-    """One of the words of a table, which may grow."""
-
-    table: Mapping[str, str]
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(self.table)
-
-    @property
-    def expected(self) -> str:
-        return Words(self.words).expected
-
-    @property
-    def example(self) -> str:
-        return self.words[0]
-
-    def read(self, value: Any) -> str | None:
-        return Words(self.words).read(value)
 
 
 class Families(Words):

@@ -41,24 +41,22 @@ def stack_inputs(group_inputs: Sequence[str], rows: Rows) -> Float[Array, "rows 
 
 def functionals_at(group: Group, readings: Sequence[Reading], rows: Rows) -> Functionals:
     """What the readings look at in each row, one reading after the other."""
-    known = {functional: _elementary(group, functional, rows) for reading in readings for functional, _ in reading}
+    known: dict[m.Functional, Elementary] = {}
+    for functional in dict.fromkeys(functional for reading in readings for functional, _ in reading):
+        names = functional.at or group.inputs
+        if functional.integrated:
+            known[functional] = Integrals(*ends_of(functional, rows))
+        elif not functional.derivative:
+            known[functional] = Values(stack_inputs(names, rows))
+        else:
+            starts = (0, *itertools.accumulate(stack_inputs([name], rows).shape[1] for name in names))
+            places = tuple(starts[each.argument] + _column(each) - 1 for each in functional.derivative)
+            known[functional] = Derivatives(stack_inputs(names, rows), places)
     found: list[Elementary | Combination] = []
     for reading in readings:
         parts, weights = tuple(known[functional] for functional, _ in reading), tuple(weight for _, weight in reading)
         found.append(parts[0] if weights == (1.0,) else Combination(parts, weights))
     return stacked(tuple(found))
-
-
-def _elementary(group: Group, functional: m.Functional, rows: Rows) -> Elementary:
-    names = functional.at or group.inputs
-    if functional.integrated:
-        return Integrals(*ends_of(functional, rows))
-    points = stack_inputs(names, rows)
-    if not functional.derivative:
-        return Values(points)
-    widths = [stack_inputs([name], rows).shape[1] for name in names]
-    starts = (0, *itertools.accumulate(widths))
-    return Derivatives(points, tuple(starts[d.argument] + _column(d) - 1 for d in functional.derivative))
 
 
 def ends_of(functional: m.Functional, rows: Rows) -> list[Float[Array, "rows 1"]]:

@@ -16,7 +16,7 @@ from gpdsl.data.errors import DataError
 from gpdsl.language import model as m
 from gpdsl.simulation.errors import TooLarge
 from gpdsl.symbolic import functions
-from gpdsl.symbolic.conditions import case_of, decisive
+from gpdsl.symbolic.conditions import case_of
 from gpdsl.symbolic.numeric import TABLE
 from gpdsl.symbolic.translate import axis_key
 
@@ -226,7 +226,7 @@ class Interpreter(ABC):
             return self.draw_output(name, element)
         declared = self.declarations.lets[name]
         env = {axis_key(axis): each for axis, each in zip(declared.axes, element, strict=True)}
-        case = case_of(declared, {index: env[index] for index in decisive(declared)})
+        case = case_of(declared, env)
         return np.nan if case is None else self.value(case.body, env)
 
     @abstractmethod

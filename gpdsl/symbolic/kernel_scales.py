@@ -88,8 +88,7 @@ def _seen(scales: Scales, on: Sequence[m.Expression], columns: Sequence[Size], e
         return list(columns)
     found = []
     for expression in on:
-        more = [axis for axis in expression.axes if axis_key(axis) not in env]
-        for each in scales.along(more, env):
+        for each in scales.over(expression, env):
             measured = scales.data.measured(scales.translator, expression, each)
             found.append(Size(measured[0]) if measured is not None else scales.size(expression, each))
     return found
@@ -176,8 +175,7 @@ def _with_columns(
     scales: Scales, argument: m.Expression, columns: Sequence[Size], env: Environment, grown: float
 ) -> list[tuple[Size, Size]]:
     """The numbers of an argument that has one per column, or one for all, each with the size of what it belongs to."""
-    more = [axis for axis in argument.axes if axis_key(axis) not in env]
-    elements = scales.along(more, env)
+    elements = scales.over(argument, env)
     if len(elements) == len(columns) > 1:
         wanted = [column.times(Size(grown)) for column in columns]
     else:
@@ -292,8 +290,7 @@ def add_law(scales: Scales, call: m.DistributionCall, spread: Size, size: Size, 
         scales.equal(scales.by_formula(density.body, observed, call.arguments, env, True), NO_UNIT)
         return
     for name, expression in call.arguments.items():
-        more = [axis for axis in expression.axes if axis_key(axis) not in env]
-        for each in scales.along(more, env):
+        for each in scales.over(expression, env):
             found = scales.sized(expression, each)
             rule = None if found is None else _rule(call.name, name, spread, spread if found.level else size)
             if found is not None and rule is not None:

@@ -15,7 +15,7 @@ from math import isfinite, log
 import numpy as np
 
 from gpdsl.language import model as m
-from gpdsl.symbolic.conditions import case_of, decisive
+from gpdsl.symbolic.conditions import case_of
 from gpdsl.symbolic.data_scales import NO_UNIT, NOISE, DataScales, Size, Unknown, log_size
 from gpdsl.symbolic.translate import Environment, NeedsElements, Translator, axis_key
 
@@ -116,8 +116,7 @@ class Scales:
 
     def elements(self, argument: m.Expression, env: Environment) -> list[Size]:
         """The sizes of all elements of an argument, as far as they are known."""
-        more = [axis for axis in argument.axes if axis_key(axis) not in env]
-        found = [self.sized(argument, each) for each in self.along(more, env)]
+        found = [self.sized(argument, each) for each in self.over(argument, env)]
         return [each for each in found if each is not None]
 
     def by_formula(
@@ -151,6 +150,10 @@ class Scales:
             if len(found) > MAX_VISITS:
                 raise Unsized
         return found
+
+    def over(self, expression: m.Expression, env: Environment) -> list[Environment]:
+        """Every element of an expression."""
+        return self.along([axis for axis in expression.axes if axis_key(axis) not in env], env)
 
     def positions(self, subscripts: Iterable[m.Subscript], env: Environment) -> tuple[int, ...]:
         """Where subscripts point. Raises Unsized where that is no single element."""
@@ -213,7 +216,7 @@ class Scales:
         if key not in self._lets:
             declared = self.translator.declarations.lets[name]
             env = {axis_key(a): p for a, p in zip(declared.axes, where, strict=True)}
-            case = case_of(declared, {index: env[index] for index in decisive(declared)})
+            case = case_of(declared, env)
             self._depth += 1
             self._lets[key] = None
             if case is not None and self._depth < MAX_DEPTH:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from gpdsl.language import model as m
@@ -242,19 +243,11 @@ TYPICAL = {"real": 0.5, "positive": 0.5, "count": 1.0, "unit": 0.5, "time": 0.5}
 """A value for inputs, which only data will tell."""
 
 
-def value_at(tables: Tables, expression: m.Expression, y: float) -> float:
-    """The left side where the output is y, at the initial parameters; NaN where it has no finite value.
-
-    Raises KeyError, IndexError or TypeError where it reads what only data will tell.
-    """
-    return _value(tables, expression, {}, y)
-
-
 def counterexample(tables: Tables, expression: m.Expression, output: str) -> str:
     """Why a transform is not strictly monotone at the initial values, in words; empty when no sign of it was found."""
     points = _points(tables.outputs[output].kind)
     try:
-        values = [_value(tables, expression, {}, y) for y in points]
+        values = [value_at(tables, expression, y) for y in points]
     except (KeyError, IndexError, TypeError):
         return ""
     missing = next((y for y, value in zip(points, values, strict=True) if not math.isfinite(value)), None)
@@ -283,7 +276,16 @@ def _points(kind: str) -> list[float]:
     return [math.sinh(6 * (2 * u - 1)) / 6 for u in grid]
 
 
-def _value(tables: Tables, expression: m.Expression, env: Mapping[str, int], y: float) -> float:
+_TOTALS: Mapping[str, Callable[[list[float]], float]] = {"sum": math.fsum, "prod": math.prod, "max": max, "min": min}
+
+
+def value_at(
+    tables: Tables, expression: m.Expression, y: float, env: Mapping[str, int] = MappingProxyType({})
+) -> float:
+    """The left side where the output is y, at the initial parameters; NaN where it has no finite value.
+
+    Raises KeyError, IndexError or TypeError where it reads what only data will tell.
+    """
     match expression:
         case m.Number(value=value):
             return float(value)
@@ -292,27 +294,16 @@ def _value(tables: Tables, expression: m.Expression, env: Mapping[str, int], y: 
         case m.Read(name=name):
             return y if name in tables.outputs else _value_read(tables, expression, env, y)
         case m.FunctionCall(body=body):
-            return _value(tables, body, env, y)
+            return value_at(tables, body, y, env)
         case m.Reduction(operator=operator, axis=axis, body=body):
             places = range(1, (axis.size or 2) + 1)
-            values = [_value(tables, body, {**env, axis.name or f"*{axis.describe()}": k}, y) for k in places]
-            return _total(operator, values)
+            key = axis.name or f"*{axis.describe()}"
+            return _TOTALS[operator]([value_at(tables, body, y, {**env, key: k}) for k in places])
         case m.Operation(operator="if", operands=(condition, then, otherwise)):
-            return _value(tables, then if _value(tables, condition, env, y) else otherwise, env, y)
+            return value_at(tables, then if value_at(tables, condition, y, env) else otherwise, y, env)
         case m.Operation(operator=operator, operands=operands):
-            return evaluate(operator, tuple(_value(tables, each, env, y) for each in operands))
+            return evaluate(operator, tuple(value_at(tables, each, y, env) for each in operands))
     raise TypeError(type(expression).__name__)
-
-
-def _total(operator: str, values: list[float]) -> float:
-    match operator:
-        case "sum":
-            return math.fsum(values)
-        case "prod":
-            return math.prod(values)
-        case "max" | "min":
-            return (max if operator == "max" else min)(values)
-    raise KeyError(operator)
 
 
 def _value_read(tables: Tables, read: m.Read, env: Mapping[str, int], y: float) -> float:
@@ -325,7 +316,7 @@ def _value_read(tables: Tables, read: m.Read, env: Mapping[str, int], y: float) 
         if case is None:
             raise KeyError(read.name)
         inside = {axis.name or "": place for axis, place in zip(declared.axes, places, strict=True)}
-        return _value(tables, case.body, inside, y)
+        return value_at(tables, case.body, y, inside)
     values = tables.params[read.name].initial if read.name in tables.params else tables.consts[read.name].values
     for place in places:
         values = values[place - 1] if isinstance(values, tuple) else values

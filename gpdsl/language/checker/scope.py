@@ -65,14 +65,6 @@ def evaluate(name: str, values: tuple[float, ...]) -> float:
     return float(result)
 
 
-def _softplus(a: float) -> float:
-    return max(a, 0.0) + math.log1p(math.exp(-abs(a)))
-
-
-def _sigmoid(a: float) -> float:
-    return 1 / (1 + math.exp(-a)) if a >= 0 else math.exp(a) / (1 + math.exp(a))
-
-
 _OF_PYTHON = (
     *("exp", "log", "sqrt", "log2", "log10", "log1p", "expm1", "floor", "erf", "lgamma"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "atanh"),
@@ -91,8 +83,8 @@ _OPERATIONS: Mapping[str, Callable[..., float]] = MappingProxyType(
         "logit": lambda a: math.log(a) - math.log1p(-a),
         "probit": NormalDist().inv_cdf,
         "abs": abs,
-        "sigmoid": _sigmoid,
-        "softplus": _softplus,
+        "sigmoid": lambda a: 1 / (1 + math.exp(-a)) if a >= 0 else math.exp(a) / (1 + math.exp(a)),
+        "softplus": lambda a: max(a, 0.0) + math.log1p(math.exp(-abs(a))),
         "if": lambda condition, a, b: a if condition else b,
         "<": operator.lt,
         "<=": operator.le,
