@@ -101,10 +101,12 @@ def _keep_what_is_read(arguments: argparse.Namespace) -> None:
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The whole command line, or all commands and the arguments of one: each command's module adds its own."""
+    import gpdsl
+
     parser = argparse.ArgumentParser(
         prog="gpdsl", description="Gaussian-process models, written as on paper and fitted."
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"gpdsl {gpdsl.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (file, purpose) in COMMANDS.items():
         if only not in (None, name):
@@ -138,9 +140,3 @@ def _near(asked: str, known: Sequence[str]) -> str:
     if f"--{option}" in known:
         return f"--{option}"
     return f"--set {option}=..." if option in OPTIONS and "--set" in known else closest(asked, known)
-
-
-def _version() -> str:
-    import gpdsl
-
-    return f"gpdsl {gpdsl.__version__}"

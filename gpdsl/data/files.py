@@ -88,7 +88,8 @@ def read_csv(path: Path) -> Table:
     if not records:
         raise DataError(NoRows(), source=source)
     names = [name.strip().encode(errors="surrogateescape").decode(errors="replace") for name in records[0]]
-    _check_header(names, source)
+    if all(number_of(name) is not None for name in names):
+        raise DataError(wrong.NoHeader(), source=f"{source}:1")
     if not names[0] and "index" not in names:  # as pandas and R write the labels of rows, and pandas an index of dates
         names[0] = "index"
     _check_widths(records[1:], len(names), source, np.array(lines[1:]))
@@ -164,11 +165,6 @@ def _check_blanks(first: str, second: str, source: str) -> None:
 def _reason(problem: Exception) -> str:
     """Why a file could not be read, without its path: the message already names the file."""
     return problem.strerror or str(problem) if isinstance(problem, OSError) else str(problem)
-
-
-def _check_header(names: list[str], source: str) -> None:
-    if all(number_of(name) is not None for name in names):
-        raise DataError(wrong.NoHeader(), source=f"{source}:1")
 
 
 def _check_widths(records: list[list[str]], expected: int, source: str, lines: np.ndarray) -> None:

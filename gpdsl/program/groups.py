@@ -265,9 +265,9 @@ def read_more(groups: Sequence[Group], readings: Mapping[str, Readings]) -> tupl
     return _placed(found)
 
 
-def read_again(groups: Sequence[Group], *, jointly: bool) -> tuple[Group, ...]:
-    """The same groups with sums of pairs of readings, or without, where covariances are worked out as such."""
-    return _placed(replace(g, readings=make_readings(g.readings.basis, jointly=jointly)) for g in groups)
+def without_sums(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The same groups without sums of pairs of readings, where covariances are worked out as such."""
+    return _placed(replace(g, readings=make_readings(g.readings.basis, jointly=False)) for g in groups)
 
 
 def _placed(groups: Iterable[Group]) -> tuple[Group, ...]:

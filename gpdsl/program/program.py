@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -27,16 +27,6 @@ from gpdsl.symbolic.expectations import additive_parts, latents_in
 from gpdsl.symbolic.kinks import jumps
 from gpdsl.symbolic.terms import ObservationTerms, observation_terms, quadratic, with_gradients
 from gpdsl.symbolic.translate import ExternalUse, NeedsElements, Translator, axis_key
-
-# Latents over latents and over row variables: in what order they come, and which of them are read besides.
-
-
-def places_in_order(declarations: m.Declarations, groups: Sequence[grouping.Group]) -> tuple[int, ...]:
-    """The places of the groups, each after those that its latents take as arguments."""
-    depth: dict[str, int] = {}
-    for latent in declarations.latents.values():  # in the order of the layers: the checker sees to it
-        depth[latent.name] = 1 + max(depth.get(name, 0) for name in latent.arguments or ("",))
-    return tuple(sorted(range(len(groups)), key=lambda place: depth.get(groups[place].names[0], 0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +105,7 @@ class Program:
 
     def without_sums(self) -> Program:
         """The same program that reads no sums of readings: their covariances are worked out as such."""
-        return self._reading(jointly=False)
-
-    def with_sums(self) -> Program:
-        """The same program with the covariances of all readings of a latent in a row, needed or not."""
-        return self._reading(jointly=True)
-
-    def _reading(self, *, jointly: bool) -> Program:
-        groups = grouping.read_again(self.groups, jointly=jointly)
+        groups = grouping.without_sums(self.groups)
         return replace(self, groups=groups, evaluator=RowEvaluator(self.translator, grouping.columns(groups)))
 
     @property
@@ -213,7 +196,10 @@ class Program:
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The places of the groups, each after those of its latents' arguments."""
-        return places_in_order(self.declarations, self.groups)
+        depth: dict[str, int] = {}
+        for latent in self.declarations.latents.values():  # in the order of the layers: the checker sees to it
+            depth[latent.name] = 1 + max(depth.get(name, 0) for name in latent.arguments or ("",))
+        return tuple(sorted(range(len(self.groups)), key=lambda place: depth.get(self.groups[place].names[0], 0)))
 
     @property
     def fields(self) -> tuple[m.Latent, ...]:

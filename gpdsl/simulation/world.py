@@ -30,15 +30,6 @@ from gpdsl.symbolic.translate import Translator, axis_key
 # Draws of outputs: the statement that observes an element, its distribution, the inverse of what is on its left.
 
 
-def draw_element(world: World, name: str, element: tuple[int, ...]) -> np.ndarray:
-    """A draw [rows] of one element of an output; NaN for an element that nothing observes. Labels count from 1."""
-    for observation in world.declarations.observations:
-        env = _environment(observation, name, element)
-        if env is not None:
-            return _draw(world, observation, name, element, env)
-    return np.full(world.rows, np.nan)
-
-
 def _environment(observation: m.Observation, name: str, element: tuple[int, ...]) -> dict[str, int] | None:
     """The indices of a statement when it observes this element; None when it does not."""
     if name not in observation.outputs:
@@ -168,8 +159,12 @@ class World(Interpreter):
         return found if any(rows) else np.broadcast_to(found, (self.rows, *shape))
 
     def draw_output(self, name: str, element: tuple[int, ...]) -> np.ndarray:
-        """See `Interpreter.draw_output`."""
-        return draw_element(self, name, element)
+        """A draw [rows] of one element of an output; NaN for an element that nothing observes. Labels count from 1."""
+        for observation in self.declarations.observations:
+            env = _environment(observation, name, element)
+            if env is not None:
+                return _draw(self, observation, name, element, env)
+        return np.full(self.rows, np.nan)
 
     def vector(self, output: m.Output, call: m.DistributionCall) -> np.ndarray:
         """All elements of an output that are drawn together, [rows, elements]."""

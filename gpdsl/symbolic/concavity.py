@@ -193,7 +193,7 @@ def _one_way(argument: sp.Expr, latents: Sequence[sp.Symbol]) -> bool:
 
 def concave(expression: sp.Expr, variables: Iterable[sp.Symbol]) -> bool:
     """Whether it is proved to be concave in the variables together."""
-    return _Curvature(tuple(variables)).is_concave(expression)
+    return _Curvature(tuple(variables)).bends(expression, -1)
 
 
 Sign = int
@@ -235,9 +235,6 @@ LOG_CONCAVE = (f.softplus, f.sigmoid, f.ndtr, sp.exp)
 @dataclass(frozen=True)
 class _Curvature:
     variables: tuple[sp.Symbol, ...]
-
-    def is_concave(self, expression: sp.Expr) -> bool:
-        return self.bends(expression, -1)
 
     def bends(self, expression: sp.Expr, sign: Sign) -> bool:
         """Whether it is proved to be convex (1) or concave (-1)."""

@@ -107,10 +107,6 @@ class choose(sp.Function):
         return sp.Piecewise((then, sp.Ne(holds, 0)), (otherwise, True))
 
 
-def _either(left: sp.Expr, right: sp.Expr) -> sp.Expr:
-    return opposite(both(opposite(left), opposite(right)))
-
-
 CONDITIONS: Mapping[str, Callable[..., sp.Expr]] = {
     "if": choose,
     "<": less,
@@ -120,7 +116,7 @@ CONDITIONS: Mapping[str, Callable[..., sp.Expr]] = {
     "==": equal,
     "!=": lambda a, b: opposite(equal(a, b)),
     "and": both,
-    "or": _either,
+    "or": lambda a, b: opposite(both(opposite(a), opposite(b))),
     "not": opposite,
 }
 """The operators of conditions, by the name the checked tree has for them."""

@@ -305,21 +305,13 @@ def simplified(expression: sp.Expr) -> sp.Expr:
     return expression
 
 
-def _larger(*values: sp.Expr) -> sp.Expr:
-    return functools.reduce(lambda a, b: choose(less(a, b), b, a), values)
-
-
-def _smaller(*values: sp.Expr) -> sp.Expr:
-    return functools.reduce(lambda a, b: choose(less(b, a), b, a), values)
-
-
 def _magnitude(value: sp.Expr) -> sp.Expr:
     return value if value.is_nonnegative else choose(less(value, sp.Integer(0)), -value, value)
 
 
 _CASES = {
-    maximum: _larger,
-    minimum: _smaller,
+    maximum: lambda *values: functools.reduce(lambda a, b: choose(less(a, b), b, a), values),
+    minimum: lambda *values: functools.reduce(lambda a, b: choose(less(b, a), b, a), values),
     absolute: _magnitude,
     sp.Abs: _magnitude,
     logsumexp: lambda *values: sp.log(sp.Add(*map(sp.exp, values))),

@@ -184,15 +184,12 @@ def _shifts(pair: Pair) -> tuple[sp.Symbol, ...]:
 def _in_differences(expression: sp.Expr, pair: Pair) -> sp.Expr:
     """The expression in the differences of its points, when it depends on no more; then without the second point."""
     moved = {a: b + t for a, b, t in zip(pair.a, pair.b, _shifts(pair), strict=True)}
-    plain = expression.replace(absolute, sp.Abs).replace(sp.KroneckerDelta, _same_place)
+    plain = expression.replace(absolute, sp.Abs)
+    plain = plain.replace(sp.KroneckerDelta, lambda a, b: sp.KroneckerDelta(a - b, 0))  # one of the difference alone
     shifted = plain.subs(moved, simultaneous=True)
     if shifted.free_symbols & set(pair.b) and sp.count_ops(expression) <= MOST_OPERATIONS:
         shifted = expanded(shifted)
     return shifted
-
-
-def _same_place(a: sp.Expr, b: sp.Expr) -> sp.Expr:
-    return sp.KroneckerDelta(a - b, 0)
 
 
 def _stationary(expression: sp.Expr, pair: Pair) -> bool | None:

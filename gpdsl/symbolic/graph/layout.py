@@ -134,7 +134,9 @@ class _Rows:
         self.crowds = Counter((self.strip[key], self.layer[key]) for key in network.nodes)
         for arrow in network.arrows:
             self._add_path(arrow)
-        self.rows = self._grouped()
+        self.rows: dict[tuple[int, net.Strip], list[str]] = {}
+        for key, layer in self.layer.items():
+            self.rows.setdefault((layer, self.strip[key]), []).append(key)
         self.spans = self._spans()
         self.x = {key: self.spans[self.strip[key]][0] for key in self.layer}
         self._settle()
@@ -159,12 +161,6 @@ class _Rows:
     def _belongs(self, key: str, layer: int) -> bool:
         """Whether the strip of a node has few enough nodes in a row to let an arrow through."""
         return self.crowds[self.strip[key], layer] < 3
-
-    def _grouped(self) -> dict[tuple[int, net.Strip], list[str]]:
-        rows: dict[tuple[int, net.Strip], list[str]] = {}
-        for key, layer in self.layer.items():
-            rows.setdefault((layer, self.strip[key]), []).append(key)
-        return rows
 
     def _width(self, keys: Sequence[str]) -> float:
         return sum(2 * self.rooms[key] for key in keys) + GAP * (len(keys) - 1)
