@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
@@ -238,6 +238,12 @@ PARTS = 3
 """How deep in a key those of its parts lie that many keys have in common: what tells a program."""
 
 
+MOST_DIGESTS = 64
+
+_digests: dict[int, tuple[Any, bytes]] = {}
+"""Values and their digests by `id`: comparing takes no look inside, 1 is not 1.0, and what is held keeps its `id`."""
+
+
 def _tell(update: Callable[[bytes], Any], value: Any, parts: int = -1) -> None:
     """Everything of a value, unambiguously. Raises Unique for what another process may mean something else by.
 
@@ -245,8 +251,13 @@ def _tell(update: Callable[[bytes], Any], value: Any, parts: int = -1) -> None:
     """
     if isinstance(value, (tuple, frozenset)) and not isinstance(value, Named):
         if parts == 0:
+            known = _digests.get(id(value))
+            if known is None:
+                known = _digests[id(value)] = value, _digest(value)
+                for oldest in [*_digests][:-MOST_DIGESTS]:
+                    _digests.pop(oldest, None)
             update(b"part")
-            update(_digest_once(_Same(value)))
+            update(known[1])
             return
         update(f"{type(value).__name__} {len(value)}".encode())
         if isinstance(value, frozenset):
@@ -265,24 +276,6 @@ def _digest(value: Any) -> bytes:
     digest = hashlib.sha256()
     _tell(digest.update, value)
     return digest.digest()
-
-
-class _Same:
-    """A value that is the same as itself only: comparing two takes no look inside, and 1 is not 1.0."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-@lru_cache(maxsize=64)
-def _digest_once(same: _Same) -> bytes:
-    return _digest(same.value)
 
 
 def _said(value: Any) -> bytes:

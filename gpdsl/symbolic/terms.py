@@ -181,7 +181,7 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
         formula = Formula(y, stable(log_density), translator.declarations.outputs[observation.outputs[0]].kind)
     if log_density.has(*NOT_REAL):
         raise translator.failure(NotReal(call.span, f"the density of `{call.name}`"))
-    log_density = _computed(translator, log_density)
+    log_density = combined(translator, stable(pull_exponentials(log_density)))
     return ObservationTerms(
         outputs=observation.outputs,
         positions=positions,
@@ -196,19 +196,13 @@ def _one(translator: Translator, observation: m.Observation, env: Environment, e
     )
 
 
-def _computed(translator: Translator, log_density: sp.Expr) -> sp.Expr:
-    """A log density in the form in which it is computed."""
-    log_density = stable(pull_exponentials(log_density))
-    return combined(translator, log_density)
-
-
 def with_law(
     translator: Translator, observation: ObservationTerms, law: Law, expectations: str = "auto"
 ) -> ObservationTerms:
     """The same observation of a number, or of a `warp` of it, under another law."""
     slope = None if observation.warp is None else observation.warp.log_slope()
     density = laws.log_density(law, output_value(translator, observation), slope)
-    log_density = observation.weight * _computed(translator, density)
+    log_density = observation.weight * combined(translator, stable(pull_exponentials(density)))
     return replace(
         observation, law=law, log_density=log_density, terms=split_terms(translator, log_density, expectations)
     )
@@ -234,12 +228,6 @@ def _law_density(law: Law, y: sp.Expr, warp: Warp | None) -> sp.Expr:
     return laws.log_density(law, y) if warp is None else laws.log_density(law, warp.value, warp.log_slope())
 
 
-def _written_density(translator: Translator, observation: m.Observation, env: Environment) -> sp.Expr:
-    call = observation.distribution
-    assert call.log_density is not None
-    return translator.bounded(translator.scalar(call.log_density, env), f"the density `{call.name}`", call.span)
-
-
 def _of_number(
     translator: Translator, observation: m.Observation, y: sp.Expr, env: Environment
 ) -> tuple[Warp | None, Law | None, sp.Expr]:
@@ -247,7 +235,9 @@ def _of_number(
     call, transformed = observation.distribution, observation.transform is not None
     warp = warp_of(translator, observation, y, env) if transformed else None
     if call.log_density is not None:
-        return warp, None, _written_density(translator, observation, env) + (warp.log_slope() if warp else 0)
+        written = translator.scalar(call.log_density, env)
+        density = translator.bounded(written, f"the density `{call.name}`", call.span)
+        return warp, None, density + (warp.log_slope() if warp else 0)
     law = law_of(translator, call, env, {axis_key(axis) for axis in observation.axes})
     return warp, law, _law_density(law, y, warp)
 

@@ -136,23 +136,18 @@ def check_param(scope: Scope, statement: syntax.ParamStatement) -> None:
     if constraint in constraints.SHAPED:
         constraints.check_axes(scope, name.text, statement.type, axes)
     lower, upper = constraints.check_bounds(scope, name.text, statement.type) if statement.type.bounds else (None, None)
-    initial: float | tuple = _default_initial(constraint, lower, upper)
+    # The initial value of a parameter that has none written: that of its type when the bounds allow it.
+    initial, bottom = CONSTRAINTS[constraint], 0.0 if lower is None and constraint == "positive" else lower
+    if (bottom is not None and bottom >= initial) or (upper is not None and initial >= upper):
+        if bottom is not None and upper is not None:
+            initial = (bottom + upper) / 2
+        else:
+            initial = bottom + 1.0 if bottom is not None else (upper or 0.0) - 1.0
     given = statement.value is not None
     param = m.Param(name.text, name.span, constraint, axes, initial, statement.fixed, None, lower, upper, given)
     if statement.value is not None:
         param = replace(param, initial=initial_value(scope, statement.value, param))
     scope.params[name.text] = param
-
-
-def _default_initial(constraint: str, lower: constraints.Bound, upper: constraints.Bound) -> float:
-    """The initial value of a parameter that has none written: that of its type when the bounds allow it."""
-    usual = CONSTRAINTS[constraint]
-    bottom = 0.0 if lower is None and constraint == "positive" else lower
-    if (bottom is None or bottom < usual) and (upper is None or usual < upper):
-        return usual
-    if bottom is not None and upper is not None:
-        return (bottom + upper) / 2
-    return bottom + 1.0 if bottom is not None else (upper or 0.0) - 1.0
 
 
 def initial_value(scope: Scope, formula: syntax.Formula, param: m.Param) -> float | tuple:
