@@ -152,10 +152,9 @@ def bind(
     binding = _Binding(declarations, table, columns or {}, kept or {}, Sizes(declarations, sizes or {}, table.source))
     if columns:
         binding.refuse_unknown_mappings()
-    founds = binding.find_all(outputs_required)
+    founds, rows = binding.find_all(outputs_required)
     founds = in_order_of(before, declarations, founds) if before else founds
     founds = truths_as(levels, declarations, founds) if levels else founds
-    rows = binding.count_rows(founds)
     numbers = [name for name, each in declarations.inputs.items() if name in founds and each.label is None]
     inputs = {name: binding.input(founds[name], calendar) for name in numbers}
     moments = {name: values for name, values in inputs.items() if values.dtype.kind == "M"}
@@ -212,8 +211,8 @@ class _Binding:
                 self.mistakes.append(errors.UnknownMapping(name, errors.listed(f"`{each}`" for each in names)))
         self.finish()
 
-    def find_all(self, outputs_required: bool | None) -> dict[str, Found]:
-        """Every quantity's columns; inputs first, because sizes are learnt in this order."""
+    def find_all(self, outputs_required: bool | None) -> tuple[dict[str, Found], int]:
+        """Every quantity's columns, and their rows; inputs first, because sizes are learnt in this order."""
         quantities: list[Input | Output] = [*self.declarations.inputs.values(), *self.declarations.outputs.values()]
         named = places(self.table, [each.name for each in quantities], self.columns, self.kept)
         owners = {c: name for name, its in named.items() for c in ([its] if isinstance(its, str) else its)}
@@ -235,16 +234,13 @@ class _Binding:
                 founds[each.name] = found
                 self.sizes.learn(each.name, each.axes, found.values.shape[1:])
         self.finish()
-        return founds
-
-    def count_rows(self, founds: Mapping[str, Found]) -> int:
         lengths = {name: found.values.shape[0] for name, found in founds.items()}
         first, rows = next(iter(lengths.items())) if lengths else ("", self.table.rows)
         self.mistakes += [errors.DifferentLengths(n, k, first, rows) for n, k in lengths.items() if k != rows]
         if rows == 0:
             self.mistakes = [errors.NoRows()]
         self.finish()
-        return rows
+        return founds, rows
 
     def input(self, found: Found, calendar: Calendar | None) -> np.ndarray:
         """Checked values of an input, moments of a time; or the unchecked ones after noting the mistake."""

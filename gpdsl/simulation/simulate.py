@@ -131,7 +131,7 @@ def simulate(
         outputs = {name: _output(world, each, levels) for name, each in declarations.outputs.items()}
         latents = {name: world.own_value(each) for name, each in declarations.latents.items()}
         own = {(name, at) for name, each in declarations.latents.items() for at in processes.own_values(world, each)}
-        lets = {name: _let(world, each) for name, each in declarations.lets.items()}
+        lets = {name: _elements(world, "let", each).astype(float) for name, each in declarations.lets.items()}
         row_variables = {name: world.quantity(name) for name in declarations.rows}
     return Simulation(
         data=Named({**as_data(declarations.inputs, calendar, world.inputs, levels), **outputs}),
@@ -228,20 +228,16 @@ def _all_sizes(declarations: m.Declarations, known: Mapping[str, int]) -> tuple[
 
 def _output(world: World, declared: m.Output, known: Mapping[str, tuple]) -> np.ndarray:
     """An output as data hold it, [rows, *axes]: labels by their names, what is not observed missing."""
-    parts = [world.defined(("output", declared.name, element)) for element in world.positions(declared.axes)]
-    values = np.stack(parts, axis=-1).reshape(world.rows, *world.shape(declared.axes))
-    if declared.label is None:
-        return values
-    words = known.get(str(declared.label.name))
+    values = _elements(world, "output", declared)
+    words = None if declared.label is None else known.get(str(declared.label.name))
     if words is None:
         return values
     levels = np.array([*words, None], dtype=object)
     return levels[np.where(np.isnan(values), len(levels), values).astype(int) - 1]
 
 
-def _let(world: World, declared: m.Let) -> np.ndarray:
-    parts = [
-        np.broadcast_to(world.defined(("let", declared.name, element)), world.rows)
-        for element in world.positions(declared.axes)
-    ]
-    return np.stack(parts, axis=-1).reshape(world.rows, *world.shape(declared.axes)).astype(float)
+def _elements(world: World, sort: str, declared: m.Let | m.Output) -> np.ndarray:
+    """All elements of what others define, [rows, *axes]."""
+    found = [world.defined((sort, declared.name, element)) for element in world.positions(declared.axes)]
+    parts = [np.broadcast_to(each, world.rows) for each in found]
+    return np.stack(parts, axis=-1).reshape(world.rows, *world.shape(declared.axes))
