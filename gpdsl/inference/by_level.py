@@ -121,20 +121,16 @@ def observed_rows(program: Program, rows: Rows) -> Int[np.ndarray, " some"]:
     return np.flatnonzero(np.any([mask.reshape(len(mask), -1).any(axis=1) for mask in seen], axis=0))
 
 
-def firsts_of(program: Program, known: Int[np.ndarray, " some"], rows: Rows) -> Int[np.ndarray, " rows"]:
-    """Of each row the first `known` one that reads the same values of all latents, itself where it is not known."""
+def levels_of(program: Program, rows: Rows, *, coupled: bool) -> Levels:
+    """Rows that share no level apart: of all latents together, or group by group."""
+    known, basis, found = observed_rows(program, rows), basis_columns(program), []
+    # Of each row the first `known` one that reads the same values of all latents, itself where it is not known.
     read = [functionals_at(group, (one,), rows) for group in program.groups for one in group.readings.basis]
     points = np.concatenate([np.asarray(leaf)[known] for leaf in jax.tree.leaves(read)], axis=1)
     first = np.arange(row_count(rows))
     _, chosen, alike = np.unique(points, axis=0, return_index=True, return_inverse=True)
     first[known] = known[chosen[alike.ravel()]]
-    return first
 
-
-def levels_of(program: Program, rows: Rows, *, coupled: bool) -> Levels:
-    """Rows that share no level apart: of all latents together, or group by group."""
-    known, basis, found = observed_rows(program, rows), basis_columns(program), []
-    first = firsts_of(program, known, rows)
     known = np.unique(first[known])
     for groups in [list(program.groups)] if coupled else [[group] for group in program.groups]:
         columns = np.asarray([c for c in basis if any(g.start <= c < g.stop for g in groups)])

@@ -100,17 +100,7 @@ def _candidates(program: Program, widths: Sequence[int]) -> Iterator[Change]:
     sets = [set(some) for size in (1, 2) for some in itertools.combinations(own, size)]
     if count <= EVERY:
         sets = [set(some) for size in range(1, count + 1) for some in itertools.combinations(own, size)]
-    for some in (*sets, *_along_axes(program)):
-        yield own, tuple(-1 if each in some else 1 for each in own)
-    start = 0
-    for group in program.groups:
-        for a, b in itertools.combinations(range(start, start + group.size), 2):
-            yield tuple({a: b, b: a}.get(each, each) for each in own), (1,) * count
-        start += group.size
-
-
-def _along_axes(program: Program) -> list[set[int]]:
-    """All latents that have one position along a named axis: w[p, q] and g[q] of one q."""
+    # All latents that have one position along a named axis: w[p, q] and g[q] of one q.
     found: dict[tuple[str, int], set[int]] = {}
     start = 0
     for group in program.groups:
@@ -120,7 +110,13 @@ def _along_axes(program: Program) -> list[set[int]]:
                 for axis, place in zip(member.latent.axes, at, strict=True):
                     found.setdefault((str(axis.name), place), set()).add(start + number)
             start += member.count
-    return [some for some in found.values() if len(some) > 2]
+    for some in (*sets, *[some for some in found.values() if len(some) > 2]):
+        yield own, tuple(-1 if each in some else 1 for each in own)
+    start = 0
+    for group in program.groups:
+        for a, b in itertools.combinations(range(start, start + group.size), 2):
+            yield tuple({a: b, b: a}.get(each, each) for each in own), (1,) * count
+        start += group.size
 
 
 def _holding(joint: LogJoint, learnt: Learnt, widths: Sequence[int]) -> Callable[[Sequence[Change]], list[bool]]:

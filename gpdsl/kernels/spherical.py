@@ -232,7 +232,14 @@ def _zonal(form: Base, arguments: Mapping[str, Any], corners: Points, between: B
             if jnp.ndim(arguments["ell"]):
                 raise Unsuited(f"{name} with a length-scale for each column is no function of an angle: give it one")
             radius = jnp.sqrt(jnp.sum(jnp.square(corners[0])))
-            return _Zonal(width, lambda points: (points / radius, None), _chords(radius, width, between), _any)
+
+            # A stationary kernel at the chords of a sphere.
+            def at_chords(angles: Float[np.ndarray, "Q"]) -> Array:
+                chords = radius * jnp.asarray(2.0 * np.sin(0.5 * angles), radius.dtype)
+                ends = jnp.zeros((len(angles), width), radius.dtype).at[:, 0].set(chords)
+                return between(jnp.zeros((1, width), radius.dtype), ends)[0]
+
+            return _Zonal(width, lambda points: (points / radius, None), at_chords, _any)
     raise Unsuited(_why(form.name, width))
 
 
@@ -275,17 +282,6 @@ def _around(period: Array, between: Between) -> Callable[[Float[np.ndarray, "Q"]
     return profile
 
 
-def _chords(radius: Array, width: int, between: Between) -> Callable[[Float[np.ndarray, "Q"]], Array]:
-    """A stationary kernel at the chords of a sphere."""
-
-    def profile(angles: Float[np.ndarray, "Q"]) -> Array:
-        chords = radius * jnp.asarray(2.0 * np.sin(0.5 * angles), radius.dtype)
-        ends = jnp.zeros((len(angles), width), radius.dtype).at[:, 0].set(chords)
-        return between(jnp.zeros((1, width), radius.dtype), ends)[0]
-
-    return profile
-
-
 TRIED = 16
 """Points of which those columns are computed."""
 
@@ -300,18 +296,12 @@ def on_a_sphere(form: On, width: int) -> bool:
     numbers = {symbol: rng.uniform(0.5, 1.5) for symbol in sorted(symbols, key=str) if block_of(symbol) is None}
     with np.errstate(all="ignore"):
         for column in form.columns:
-            squares = squares + _squares(column, numbers, points)
+            # Those of what a formula makes of some columns, added up.
+            values: dict[sp.Symbol, Any] = dict(numbers)
+            for symbol in column.free_symbols:
+                of = block_of(symbol)
+                if of is not None:
+                    values[symbol] = points[:, slice(*of)]
+            found = np.atleast_2d(np.asarray(evaluate(column, values), float))  # one row of a constant
+            squares = squares + np.broadcast_to(np.sum(np.square(found), axis=1), len(points))
     return bool(np.all(np.isfinite(squares)) and squares[0] > 0 and np.allclose(squares, squares[0], rtol=1e-10))
-
-
-def _squares(
-    column: sp.Expr, numbers: Mapping[sp.Symbol, float], points: Float[np.ndarray, "n D"]
-) -> Float[np.ndarray, "n"]:
-    """Those of what a formula makes of some columns, added up."""
-    values: dict[sp.Symbol, Any] = dict(numbers)
-    for symbol in column.free_symbols:
-        of = block_of(symbol)
-        if of is not None:
-            values[symbol] = points[:, slice(*of)]
-    found = np.atleast_2d(np.asarray(evaluate(column, values), float))  # one row of a constant
-    return np.broadcast_to(np.sum(np.square(found), axis=1), len(points))

@@ -106,7 +106,11 @@ def moments(law: Law) -> tuple[Array, Array]:
         case "Truncated":
             return _inside(_window(law))
         case "Censored":
-            return _censored_moments(_window(law))
+            # Those of the recorded value: the bounds with the probabilities beyond them, and what lies between.
+            window = _window(law)
+            shares = [np.exp(each) for each in (window.under, window.over, window.log_width)]
+            return mixed(shares, [(window.lower, 0.0), (window.upper, 0.0), _inside(window)])
+
     density = DENSITIES[law.name]
     if density.moments is not None:
         return density.moments(law.arguments)
@@ -216,12 +220,6 @@ def _student_side(df: Array, anchor: Array, width: Array, length: Array, last: A
 def _log_cosh(v: Array) -> Array:
     """log(2 cosh v)."""
     return np.abs(v) + np.log1p(np.exp(-2.0 * np.abs(v)))
-
-
-def _censored_moments(window: Window) -> tuple[Array, Array]:
-    """Those of the recorded value: the bounds with the probabilities beyond them, and what lies between."""
-    shares = [np.exp(each) for each in (window.under, window.over, window.log_width)]
-    return mixed(shares, [(window.lower, 0.0), (window.upper, 0.0), _inside(window)])
 
 
 # Normal laws averaged over the latents that enter their means alone, linearly: normal again, given the others.

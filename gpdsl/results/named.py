@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -106,16 +106,6 @@ def picks(positions: tuple[Position, ...]) -> tuple:
     return (Ellipsis, *(slice(None) if isinstance(p, str) else p - 1 for p in positions))
 
 
-def put_together(pieces: Sequence[tuple[tuple[Position, ...], np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """Fill [..., rows, *shape] from parts along fixed and free positions; what nothing observes stays NaN."""
-    free = sum(isinstance(p, str) for p in pieces[0][0])
-    lead = pieces[0][1].shape[: pieces[0][1].ndim - free]
-    result = np.full((*lead, *shape), np.nan)
-    for positions, values in pieces:
-        result[picks(positions)] = values
-    return result
-
-
 # What the names of a model stand for: arrays [..., rows, *axes] put together from expressions and statements.
 
 
@@ -193,7 +183,13 @@ def of_output(beliefs: Beliefs, name: str, compute: Callable[[ObservationTerms, 
             return values
         pieces.append((observation.positions, values))
     shape = beliefs.program.translator.shape(beliefs.program.declarations.outputs[name].axes)
-    return put_together(pieces, shape)
+    # Fill [..., rows, *shape] from parts along fixed and free positions; what nothing observes stays NaN.
+    free = sum(isinstance(p, str) for p in pieces[0][0])
+    lead = pieces[0][1].shape[: pieces[0][1].ndim - free]
+    result = np.full((*lead, *shape), np.nan)
+    for positions, values in pieces:
+        result[picks(positions)] = values
+    return result
 
 
 def check_draws(what: str, count: Any, seed: object, numbers: int = 1) -> int:

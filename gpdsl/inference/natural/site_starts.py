@@ -236,7 +236,12 @@ def _start(
     moved = near if toward is None else _displaced(near, _functions(seen, toward))
     q, _, _ = site_marginals(seen, moved)
     slope = jax.grad(lambda q: jnp.sum(seen.expected(q, normals)))(q)
-    flat = _by_group(groups, _slopeless(q, slope))
+    # Of each group's latents, what all of their readings have in common.
+    columns = _slopeless(q, slope)
+    flat = [
+        jnp.all(columns[group.start : group.stop].reshape(len(group.readings.all), group.size), axis=0)
+        for group in groups
+    ]
     return (moved if some == problem.count else sites), flat
 
 
@@ -280,11 +285,3 @@ def _slopeless(q: Marginals, slope: Marginals) -> Bool[Array, "columns"]:
     steepest = jnp.max(jnp.abs(slope.mean[0]) * jnp.sqrt(q.variance[0]), axis=0)
     curved = jnp.max(jnp.abs(slope.variance[0]) * q.variance[0], axis=0)
     return slopeless(steepest, curved)
-
-
-def _by_group(groups: Sequence[Group], columns: Bool[Array, "columns"]) -> list[Bool[Array, "latents"]]:
-    """Of each group's latents, what all of their readings have in common."""
-    return [
-        jnp.all(columns[group.start : group.stop].reshape(len(group.readings.all), group.size), axis=0)
-        for group in groups
-    ]
