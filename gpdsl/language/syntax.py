@@ -57,6 +57,11 @@ class Call(Node):
     arguments: tuple[Argument, ...]
 
 
+def called(formula: object) -> str:
+    """The function that an expression calls; empty for what is no call."""
+    return formula.function.text if isinstance(formula, Call) else ""
+
+
 class Elsewhere(Node):
     """`f[site](b)`: an element of a latent, at other inputs."""
 

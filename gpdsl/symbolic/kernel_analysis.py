@@ -206,7 +206,7 @@ def _profile(expression: sp.Expr, pair: Pair) -> sp.Expr | None:
     shifts = _shifts(pair)
     if len(shifts) == 1:
         profile = inside.subs(shifts[0], DISTANCE)
-        return profile if _same(inside.subs(shifts[0], -shifts[0]), inside) else None
+        return profile if same(inside.subs(shifts[0], -shifts[0]), inside) else None
     first, second = shifts
     turned = inside.subs(first, sp.sqrt(DISTANCE**2 - second**2))
     if second in turned.free_symbols:
@@ -216,5 +216,6 @@ def _profile(expression: sp.Expr, pair: Pair) -> sp.Expr | None:
     return None if second in turned.free_symbols else turned
 
 
-def _same(one: sp.Expr, other: sp.Expr) -> bool:
-    return one == other or expanded(one - other) == 0
+def same(one: sp.Expr, other: sp.Expr) -> bool:
+    """Whether algebra shows that two formulas are one."""
+    return one == other or bool(expanded(one - other) == 0)

@@ -18,8 +18,7 @@ from gpdsl.language.errors.base import Mistake, ModelError
 from gpdsl.language.warnings.factors import expressions
 from gpdsl.language.writing import Writer
 from gpdsl.symbolic import errors, kernel_values
-from gpdsl.symbolic.functions import expanded
-from gpdsl.symbolic.kernel_analysis import analyse
+from gpdsl.symbolic.kernel_analysis import analyse, same
 from gpdsl.symbolic.kernel_formula import Formula, element_of, formula_of, require_variance
 from gpdsl.symbolic.spectral import lowest_density
 from gpdsl.symbolic.translate import NeedsElements, Translator
@@ -313,7 +312,7 @@ def _mistake(use: _Use) -> Mistake | None:
 def _symmetric(formula: Formula) -> bool:
     """Whether algebra shows that the points may change places."""
     if formula.radial:
-        return not formula.levels or _same(formula.swapped(formula.expression), formula.expression)
+        return not formula.levels or same(formula.swapped(formula.expression), formula.expression)
     a, b = formula.points
     swap: dict[sp.Symbol, sp.Expr] = {a: b, b: a}
     for symbol in formula.expression.free_symbols:
@@ -328,11 +327,7 @@ def _symmetric(formula: Formula) -> bool:
 
     if any(swapped(each.body) != each.body for each in formula.reductions):
         return False
-    return _same(swapped(formula.expression), formula.expression)
-
-
-def _same(one: sp.Expr, other: sp.Expr) -> bool:
-    return bool(expanded(one - other) == 0)
+    return same(swapped(formula.expression), formula.expression)
 
 
 def _asymmetry(use: _Use) -> Mistake | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gpdsl.language import syntax
-from gpdsl.language.checker.layers import is_lattice, lattice
+from gpdsl.language.checker.layers import LATTICE, lattice
 from gpdsl.language.checker.scope import Scope, evaluate
 from gpdsl.language.errors.calls import NotANumber, OutsideDomain, RepeatedArgument, UnknownArgument, WrongShape
 from gpdsl.language.errors.definitions import BadType, BoundsOrder, OutsideConstraint
@@ -37,7 +37,7 @@ def evaluate_value(scope: Scope, formula: syntax.Formula, name: str, domain: str
     """The value of `formula`: a float, or nested tuples of floats for a list."""
     if isinstance(formula, syntax.Array):
         return tuple(evaluate_value(scope, item, name, domain) for item in formula.items)
-    if is_lattice(formula):
+    if syntax.called(formula) == LATTICE:
         return lattice(scope, formula, name, evaluate_value)
     value = _number(scope, formula, name)
     if not math.isfinite(value):
@@ -68,7 +68,7 @@ def _number(scope: Scope, formula: syntax.Formula, name: str) -> float:
 
 def shape_of(scope: Scope, formula: syntax.Formula, values: float | tuple, name: str) -> tuple[int, ...]:
     """The lengths of nested lists, which must be even."""
-    if isinstance(values, tuple) and is_lattice(formula):
+    if isinstance(values, tuple) and syntax.called(formula) == LATTICE:
         return (len(values), len(values[0])) if isinstance(values[0], tuple) else (len(values),)
     if not isinstance(values, tuple) or not isinstance(formula, syntax.Array):
         return ()

@@ -105,7 +105,7 @@ def _check_mixture(left: _Described, call: syntax.Call) -> DistributionCall:
     for place_of, argument in enumerate(call.arguments):
         if argument.name is not None and argument.name.text != "weights":
             scope.problems.fail(UnknownArgument(argument.name.span, entry.name, argument.name.text, entry.form))
-        if argument.name is not None or (place_of == 0 and not _is_distribution(argument.value)):
+        if argument.name is not None or (place_of == 0 and syntax.called(argument.value) not in DISTRIBUTIONS):
             given = argument
         else:
             components.append(argument.value)
@@ -213,13 +213,9 @@ def check_order(scope: Scope, call: syntax.Call, entry: Distribution, arguments:
         scope.problems.fail(wrong.BoundsOrder(call.span, f"`{entry.name}`", f"{lower:g}", f"{upper:g}"))
 
 
-def _is_distribution(formula: syntax.Formula) -> bool:
-    return isinstance(formula, syntax.Call) and formula.function.text in DISTRIBUTIONS
-
-
 def _component(scope: Scope, entry: Distribution, formula: syntax.Formula) -> Distribution:
-    if isinstance(formula, syntax.Call) and formula.function.text in DISTRIBUTIONS:
-        return DISTRIBUTIONS[formula.function.text]
+    if syntax.called(formula) in DISTRIBUTIONS:
+        return DISTRIBUTIONS[syntax.called(formula)]
     word = formula.function if isinstance(formula, syntax.Call) else None
     suggestion = "" if word is None else scope.problems.suggest(word.text, DISTRIBUTIONS)
     return scope.problems.fail(

@@ -306,11 +306,7 @@ def _subject(
             if isinstance(formula, syntax.Name):
                 what = SORTS[scope.sort_of(name)]
                 scope.problems.fail(functionals.NotALatent(formula.span, what, _known(scope), does, example, remedy))
-    what = (
-        "a derivative; there are no second ones"
-        if isinstance(formula, syntax.Call) and formula.function.text == DERIVATIVE
-        else "an expression"
-    )
+    what = "a derivative; there are no second ones" if syntax.called(formula) == DERIVATIVE else "an expression"
     return scope.problems.fail(functionals.NotALatent(formula.span, what, _known(scope), does, example, remedy))
 
 

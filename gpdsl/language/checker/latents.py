@@ -279,7 +279,7 @@ def _process(
 ) -> tuple[m.Expression, m.Kernel]:
     if not isinstance(formula, syntax.Call) or formula.function.text != PROCESS:
         sides = (formula.left, formula.right) if isinstance(formula, syntax.Binary) else ()
-        processes = [isinstance(each, syntax.Call) and each.function.text == PROCESS for each in sides]
+        processes = [syntax.called(each) == PROCESS for each in sides]
         habit = ""
         if isinstance(formula, syntax.Binary) and (all(processes) if formula.operator == "*" else any(processes)):
             habit = PROCESSES.get(formula.operator, "")

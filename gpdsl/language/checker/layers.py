@@ -118,11 +118,6 @@ def refuse_as_argument(scope: Scope, argument: syntax.Identifier, latent: Latent
         scope.problems.fail(FieldInRow(argument.span, argument.text, "no latent is a function of it"))
 
 
-def is_lattice(formula: syntax.Formula) -> bool:
-    """Whether a value is written as `lattice(...)`."""
-    return isinstance(formula, syntax.Call) and formula.function.text == LATTICE
-
-
 def lattice(scope: Scope, formula: syntax.Formula, name: str, evaluate: Callable[..., float | tuple]) -> tuple:
     """The points of a regular grid, its last coordinate running fastest; plain numbers along a line.
 

@@ -19,7 +19,7 @@ from gpdsl.language.errors.axes import BadSubscript
 from gpdsl.language.errors.calls import NotAnOutput, WrongKind
 from gpdsl.language.errors.definitions import CountTransformed, LeftSide, NotDefinedEverywhere, NotMonotone, NotReached
 from gpdsl.language.habits import PRIORS, scale_habit
-from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, OUTPUT_KINDS, Span
+from gpdsl.language.vocabulary import BUILTINS, DISTRIBUTIONS, OUTPUT_KINDS, PROCESS, Span
 
 _READABLE = frozenset({"const", "param", "input", "let", "output"})
 TRANSFORMED = ("real", "positive", "unit")
@@ -72,7 +72,7 @@ def check_left(scope: Scope, formula: syntax.Formula, right: syntax.Formula | No
     name = formula.identifier
     sort = scope.sorts.get(name.text)
     if sort is None and name.text not in scope.lost:
-        process = _is_process(right)
+        process = syntax.called(right) == PROCESS
         suggestion = "" if process else scope.problems.suggest(name.text, scope.outputs)
         law = right.function.text if isinstance(right, syntax.Call) else ""
         prior = _quoted(scope, right, "GP(...)" if process else "...")
@@ -133,10 +133,6 @@ def _quoted(scope: Scope, right: syntax.Formula | None, otherwise: str) -> str:
     return otherwise if quoted == "this" else quoted.strip("`")
 
 
-def _is_process(right: syntax.Formula | None) -> bool:
-    return isinstance(right, syntax.Call) and right.function.text == "GP"
-
-
 def _transformed(scope: Scope, formula: syntax.Formula, right: syntax.Formula | None) -> Observed:
     called = formula.function if isinstance(formula, syntax.Call) else None
     called = formula.element.identifier if isinstance(formula, syntax.Elsewhere) else called
@@ -145,11 +141,12 @@ def _transformed(scope: Scope, formula: syntax.Formula, right: syntax.Formula | 
         remedy = "the prior of a latent stands in its declaration; observe an output: `y ~ Normal(f, sigma)`"
         scope.problems.fail(LeftSide(formula.span, f"`{called.text}` is a latent", remedy))
     of_inputs = mentions and all(scope.sorts.get(each.identifier.text) == "input" for each in mentions)
-    if called is not None and called.text not in {*scope.sorts, *BUILTINS} and (_is_process(right) or of_inputs):
+    is_process = syntax.called(right) == PROCESS
+    if called is not None and called.text not in {*scope.sorts, *BUILTINS} and (is_process or of_inputs):
         written = _quoted(scope, formula, f"{called.text}(x)")
-        prior = _quoted(scope, right, "GP(...)") if _is_process(right) else "GP(0, RBF(1))"
+        prior = _quoted(scope, right, "GP(...)") if is_process else "GP(0, RBF(1))"
         remedy = f"a latent process begins with its word: `latent {written} ~ {prior}`"
-        if not _is_process(right):
+        if not is_process:
             remedy += f"; a number in each row is `row {called.text} ~ Normal(0, 1)`"
         scope.lost.add(called.text)
         scope.problems.fail(LeftSide(formula.span, "this is a function that is not declared", remedy))

@@ -11,7 +11,7 @@ from gpdsl.language.checker.axes import check_distinct, declared_axes, free_axis
 from gpdsl.language.checker.build import fact_of
 from gpdsl.language.checker.distributions import BOUNDS, check_distribution
 from gpdsl.language.checker.groups import refuse_learnt
-from gpdsl.language.checker.layers import is_lattice
+from gpdsl.language.checker.layers import LATTICE
 from gpdsl.language.checker.scope import SORTS, IndexRange, Left, Place, Scope
 from gpdsl.language.errors.axes import BadLevels, LabelNeedsIndex, RangeStart
 from gpdsl.language.errors.calls import NotADistribution, NotAPrior, UnknownType
@@ -112,7 +112,8 @@ def check_const(scope: Scope, statement: syntax.ConstStatement) -> None:
     name, formula = statement.declared.name, statement.value
     axes = declared_axes(scope, name, statement.declared.indices, ())
     values = constraints.evaluate_value(scope, formula, name.text)
-    if is_lattice(formula) and len(axes) == 1 and isinstance(values, tuple) and isinstance(values[0], tuple):
+    of_lattice = syntax.called(formula) == LATTICE and len(axes) == 1
+    if of_lattice and isinstance(values, tuple) and isinstance(values[0], tuple):
         axes = (*axes, m.Axis(None, size=len(values[0])))
     if not statement.declared.indices:
         axes = tuple(m.Axis(None, size=size) for size in constraints.shape_of(scope, formula, values, name.text))
