@@ -246,7 +246,7 @@ def test_the_cheap_rule_of_two_arguments_says_when_more_nodes_are_not_enough(b: 
     mean, sd = np.array([[0.3, 1.0], [-1.0, 0.2]]), np.array([[0.9, 0.5], [0.7, 1.1]])
     with jax.enable_x64(True):
         rows, at = as_arrays((problem.rows, Marginals(jnp.asarray(mean)[None], jnp.asarray(sd**2)[None])), "float64")
-        added, told = quick_errors(problem.program, {}, rows, at)
+        added, told = jax.jit(partial(quick_errors, problem.program, {}))(rows, at)
     assert bool(told) is right
     z, (nodes, shares) = np.arange(-9, 9, 0.01), np.polynomial.hermite_e.hermegauss(NODES[2])
     rules = (z, 0.01 * norm.pdf(z)), (nodes, shares / shares.sum())
@@ -270,9 +270,9 @@ def test_the_cheap_rule_is_right_where_its_error_falls_fast_enough(
     with jax.enable_x64(True):
         law = Gaussian((f,), [jnp.asarray(means)[None]], [{0: jnp.full((1, 3), sd)}])
         integral = Integral(problem.program, law, (), Scope({}, problem.rows), 1 / (1 + sp.exp(-f)))
-        found, told = quick_integral(integral)
+        found, told = jax.jit(lambda: quick_integral(integral))()
         monkeypatch.setattr(fine_quadrature, "FALLING", (0.0, 0.0))
-        assert bool(quick_integral(integral)[1]) is plainly
+        assert bool(jax.jit(lambda: quick_integral(integral)[1])()) is plainly
     assert bool(told) is right
     expected = [
         quad(lambda z, m=m: expit(m + sd * z) * norm.pdf(z), -12, 12, points=[-m / sd], limit=400, epsabs=1e-13)[0]

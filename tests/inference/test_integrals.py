@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,10 +51,9 @@ def test_covariances_are_integrals_of_the_kernel(
     with precision("float64"):
         known = [jnp.asarray(each) for each in numbers]
         over, at = Integrals(jnp.asarray(lower), jnp.asarray(upper)), Values(jnp.asarray(x))
-        cross, among = covariance(form, known, over, at), covariance(form, known, over)
-        slopes = covariance(form, known, over, Derivatives(at.points, (0,)))
-        both = covariance(form, known, stacked((over, at)))
-        own = variance(form, known, over)
+        pairs = (over, at), (over,), (over, Derivatives(at.points, (0,))), (stacked((over, at)),)
+        every = jax.jit(lambda: [*(covariance(form, known, *pair) for pair in pairs), variance(form, known, over)])()
+    cross, among, slopes, both, own = map(np.asarray, every)
     ends = list(zip(lower[:, 0], upper[:, 0], strict=True))
     expected = [[quad(kernel, a, b, args=(t,), points=[0.1])[0] for t in x[:, 0]] for a, b in ends]
     np.testing.assert_allclose(cross, expected, atol=1e-9)
