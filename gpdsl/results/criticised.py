@@ -36,7 +36,7 @@ class Criticised:
     def waic(self, data: Any) -> Elpd:
         """The widely applicable information criterion, as an expected log predictive density (Watanabe 2010).
 
-        `loo` is more reliable where single rows matter.
+        `loo` is more reliable where single rows matter, which is warned of.
         """
         from gpdsl.results.criticism.left_out import widely_applicable
 

@@ -62,14 +62,17 @@ NUMBERS_AT_ONCE = 4_000_000
 """Covariances that are held at a time."""
 
 
-def cavities(beliefs: Beliefs, at_rows: Posterior, exact: bool = False) -> tuple[Marginals, Bool[np.ndarray, " rows"]]:
+def cavities(
+    beliefs: Beliefs, at_rows: Posterior, values: Values | None = None
+) -> tuple[Marginals, Bool[np.ndarray, " rows"]]:
     """Marginals of every row without its own observations, and where these are a distribution; else they stay.
 
-    What inducing values leave open of a row's latents stays open: its site tells of the inducing values.
+    What inducing values leave open of a row's latents stays open: its site tells of the inducing values. Those of an
+    exact posterior have their `values`.
     """
     program, q, basis = beliefs.program, as_numpy(beliefs.marginals), basis_columns(beliefs.program)
     spread = np.asarray(with_sums(program, jnp.asarray(np.eye(len(basis)))), float)
-    if (values := Values.of(beliefs, at_rows) if exact else None) is None:
+    if values is None:
         slopes, precisions = as_numpy(beliefs.compile("sites", _sites)(), float)
     mean, variance = np.array(q.mean[0], float), np.array(q.variance[0], float)
     covariance = None if q.covariance is None else np.array(q.covariance[0], float)
@@ -132,6 +135,21 @@ class Values:
         root = back @ vectors * np.sqrt(np.maximum(values - 1.0, 0.0))[:, None, :]
         moved = back @ (wide @ self.alpha[..., None] - self.left[..., None])
         return root @ np.swapaxes(root, 1, 2) + rest @ within @ np.swapaxes(rest, 1, 2), moved[..., 0]
+
+    def log_densities(self, beliefs: Beliefs) -> Float[np.ndarray, " rows"]:
+        """log p(y_n | the other rows), of z - Q^-1 alpha, Q^-1 (5.12), whatever the latents: noise may differ by much.
+
+        At f = m it is log p(y_n | m) but for the squares of z - H m.
+        """
+
+        def at_mean(known: Beliefs) -> Array:
+            return log_density(
+                known.program, Scope(known.parameters, known.rows, known.marginals.mean[0]), (known.count,)
+            )
+
+        squares = self.left**2 - self.alpha * np.linalg.solve(self.inverse, self.alpha[..., None])[..., 0]
+        noise = np.asarray(beliefs.compile("at mean", at_mean)(), float)
+        return noise + 0.5 * (np.sum(squares, axis=1) + np.linalg.slogdet(self.inverse)[1])
 
     def resolved(self, beliefs: Beliefs) -> Bool[np.ndarray, " rows"]:
         """Whether rounding leaves H S H' = I - Q, and z - H m = alpha."""

@@ -47,6 +47,7 @@ ALONE = ("row w ~ Normal(0, 1)", "x, w", "RBF(ell, on = x) * RBF(1000, on = w)")
 INNER = ("latent h(x) ~ GP(x, 1e-10 * RBF(1))", "h", "RBF(ell)")
 
 
+@pytest.mark.filterwarnings("ignore:waic")
 @pytest.mark.parametrize(
     ("layers", "sd"), [(ALONE, 0.4), pytest.param(ALONE, 0.1, marks=pytest.mark.slow), (INNER, 0.4)]
 )
