@@ -79,19 +79,22 @@ def cross_entropy(problem: Problem, state: dict, part: dict, x: np.ndarray) -> f
     """sum_k pi_k E_k[log N(f; 0, s2 Matern52(ell))] at other hyperparameters, for q(f) of the state, by plain NumPy."""
     from gpdsl.inference.bound import prepared, views, weights
 
-    was = problem.program.parameters.constrain(state["parameters"])
-    seen = views(problem.program, was, problem.inducing, problem.rows, True, 1e-8)
-    ((family, q),) = prepared(problem.layout, state, seen)
-    whitened = family.whitened(q, seen[0].features)
-    factor = np.asarray(seen[0].features.factor[0]) * np.sqrt(float(was["s2"]))
-    now = {name: float(jnp.exp(part[name])) for name in part}
+    @jit
+    def before(state: dict) -> tuple:
+        was = problem.program.parameters.constrain(state["parameters"])
+        seen = views(problem.program, was, problem.inducing, problem.rows, True, 1e-8)
+        ((family, q),) = prepared(problem.layout, state, seen)
+        whitened = family.whitened(q, seen[0].features)
+        return whitened.mean, whitened.root, seen[0].features.factor[0] * jnp.sqrt(was["s2"])
+
+    means, roots, factor = map(np.asarray, before(state))
     constrained = problem.program.parameters.constrain({**state["parameters"], **part})
     now = {name: float(constrained[name]) for name in part}
     gaps = np.sqrt(5) * np.abs(x[:, None] - x) / now["ell"]
     prior = now["s2"] * ((1 + gaps + gaps**2 / 3) * np.exp(-gaps) + 1e-8 * np.eye(len(x)))
     total = 0.0
     for k, pi in enumerate(np.asarray(weights(state))):
-        mean, root = factor @ np.asarray(whitened.mean[k, 0]), factor @ np.asarray(whitened.root[k, 0])
+        mean, root = factor @ means[k, 0], factor @ roots[k, 0]
         trace = np.trace(np.linalg.solve(prior, root @ root.T))
         total += pi * (multivariate_normal(np.zeros(len(x)), prior).logpdf(mean) - 0.5 * trace)
     return total

@@ -92,7 +92,8 @@ def _data(text: str, rows: int, seed: int) -> dict[str, Any]:
 
 def _some_sites(problem: Problem, point: Any, seed: int) -> list[Tied]:
     rng, found = np.random.default_rng(seed), []
-    for group, (factor, _) in zip(problem.program.groups, factors(problem, point), strict=True):
+    known = jit(lambda point: [factor for factor, _ in factors(problem, point)])(point)
+    for group, factor in zip(problem.program.groups, known, strict=True):
         size = factor.shape[-1]
         root = rng.standard_normal((group.size, size, 2 * size)) * 0.7
         linear = rng.standard_normal((group.size, size))

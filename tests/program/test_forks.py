@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import gpdsl
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +43,37 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_fork_of_this_process_is_told_so() -> None:
+    """As the slow test below, whose processes have to begin first."""
+    model, data = gpdsl.compile(MODEL), {"x": np.linspace(0, 1, 8), "y": np.linspace(0, 1, 8)}
+    fit = model.fit(data, steps=1, diagnose="no")
+    here, there = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of JAX and of Python about the fork
+        child = os.fork()
+    if child == 0:
+        try:
+            for work in (lambda: model.fit(data, steps=1, diagnose="no"), lambda: fit.predict(data)):
+                try:
+                    work()
+                    os.write(there, b"done\n")
+                except gpdsl.GpdslError as error:
+                    os.write(there, f"{error}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(there)
+    said = b""
+    while select.select([here], [], [], 60)[0] and (more := os.read(here, 4096)):
+        said += more
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(here)
+    lines = said.decode().splitlines()
+    assert len(lines) == 2 and all("forked from one in which JAX had computed" in each for each in lines)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_fit_after_a_fork_is_an_error_where_jax_has_begun(when: str) -> None:

@@ -140,8 +140,9 @@ def test_what_samples_are_multiplied_by_is_worked_out_once() -> None:
     mean = rng.normal(size=(1, 2, len(basis))) @ unit
     marginals = Marginals(*map(jnp.asarray, (mean, np.diagonal(covariance, axis1=-2, axis2=-1), covariance)))
     normals = jnp.asarray(rng.normal(size=(5, 1, 1, width)))
-    found = marginals.sampler(program)(normals)
-    np.testing.assert_allclose(found, marginals.at(program, normals), rtol=1e-4, atol=1e-5)
+    both = jax.jit(lambda normals: (marginals.sampler(program)(normals), marginals.at(program, normals)))
+    found, known = both(normals)
+    np.testing.assert_allclose(found, known, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found, np.asarray(found)[..., basis] @ unit, rtol=1e-4, atol=1e-5)
 
 

@@ -84,8 +84,9 @@ def test_values_that_others_tell_are_not_followed_one_by_one(name: str) -> None:
     x, noisy = np.arange(60.0), np.sin(np.arange(60) / 10) + 0.3 * np.random.default_rng(1).standard_normal(60)
     learnt = "".join(f"param {each} : positive\n" for each in ("s2", "ell", "sg") if each in kernel + noise)
     text = f"input x : real\noutput y : real\n{learnt}latent f(x) ~ GP(0, {kernel})\ny ~ Normal(f, {noise})"
-    fit = gpdsl.compile(text).fit({"x": x, "y": noisy if values is None else values})
-    (found,) = (each for each in fit.diagnose() if each.name == "effective parameters")
+    data = {"x": x, "y": noisy if values is None else values}
+    fit = gpdsl.compile(text).fit(data, diagnose="no")
+    found = looked_at(fit, data, "effective parameters")["effective parameters"]
     assert found.number > 30 and found.doubtful == doubted
     assert ("of whose spread the others tell " in found.said) == (noise == "sg")
 
@@ -96,10 +97,11 @@ def test_the_share_that_others_tell_is_that_of_dense_matrices() -> None:
         {"x": X, "y": WALK[:40] / 9}, fixed=["sg"], init={"sg": 0.2}
     )
     assert not any("of whose spread" in each.said for each in fit.diagnose())
-    free = gpdsl.compile(f"input x : real\noutput y : real\n{text}").fit({"x": X, "y": WALK[:40] / 9})
+    data = {"x": X, "y": WALK[:40] / 9}
+    free = gpdsl.compile(f"input x : real\noutput y : real\n{text}").fit(data, diagnose="no")
     whole = 4 * np.exp(-abs(X[:, None] - X) / 5) + float(free.parameters["sg"]) ** 2 * np.eye(40)
     left = np.sum(1 / np.diagonal(np.linalg.inv(whole + 100)))
-    (found,) = (each for each in free.diagnose() if each.name == "effective parameters")
+    found = looked_at(free, data, "effective parameters")["effective parameters"]
     assert found.said.endswith(f"tell {1 - left / (np.trace(whole) - whole.sum() / 40):.0%}")
 
 

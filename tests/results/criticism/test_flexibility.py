@@ -13,7 +13,7 @@ from gpdsl.inference.posteriors.family import Inverse, spread_of
 from gpdsl.program.cache import precision
 from gpdsl.results.criticism import findings, structure
 from gpdsl.results.criticism.places import Line, calibrated, uneven
-from tests.inference.problems import unlearnt
+from tests.inference.problems import looked_at, unlearnt
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_noise_that_grows_is_told(seed: int) -> None:
         "input x : real\noutput y : real\nparam s : positive\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, s)"
     )
     for noise, doubtful in ((np.exp(0.6 * x - 3), True), (0.3, False)):
-        fit = model.fit({"x": x, "y": np.sin(x) + noise * rng.standard_normal(80)}, progress=False)
-        found = next(each for each in fit.diagnose() if each.name == "calibration")
+        data = {"x": x, "y": np.sin(x) + noise * rng.standard_normal(80)}
+        found = looked_at(model.fit(data, progress=False, diagnose="no"), data, "effective parameters")["calibration"]
         assert found.doubtful == doubtful, found
         assert "Normal(f, exp(g))" in found.remedy or not doubtful
 
