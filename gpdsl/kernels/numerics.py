@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
+
+Tree = TypeVar("Tree")
 
 JITTER = {"float64": 1e-8, "float32": 1e-5}
 """Relative jitter by dtype: far above the rounding of a Cholesky factor, far below any noise a model can see."""
@@ -36,6 +39,11 @@ def with_jitter(matrix: Float[Array, "... n n"], jitter: Float[Array, ""] | floa
     n = matrix.shape[-1]
     scale = jnp.mean(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)[..., None, None]
     return matrix + jitter * scale * jnp.eye(n, dtype=matrix.dtype)
+
+
+def chosen(condition: Array, new: Tree, old: Tree) -> Tree:
+    """What is new where a condition holds, and what was before elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
 def solve_lower(factor: Float[Array, "*b n n"], right: Float[Array, "*b n m"]) -> Float[Array, "*b n m"]:

@@ -237,16 +237,13 @@ def test_a_line_search_without_a_base_comes_back_from_what_has_no_value() -> Non
 @pytest.mark.parametrize(
     ("tolerance", "said"), [(1e-9, "all rounds done"), (1e-3, "converged: the bound changed by less")]
 )
-def test_rounds_end_where_one_changes_next_to_nothing(
-    tolerance: float, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_end_where_one_changes_next_to_nothing(tolerance: float, said: str) -> None:
     bounds, told = iter([-100.0, -50.0, -49.99, -49.0]), list[tuple[int, float]]()
-    monkeypatch.setattr(alternating, "_value", lambda *_: next(bounds))
     monitor = SimpleNamespace(report=lambda number, value: told.append((number, value)))
     problem = SimpleNamespace(
         options=SimpleNamespace(tolerance=tolerance), choice=SimpleNamespace(steps=4), monitor=monitor
     )
-    search: Any = SimpleNamespace(problem=problem, rest=(None,) * 4, blocks=[], point=None)
+    search: Any = SimpleNamespace(problem=problem, blocks=[], point=None, _whole=lambda: next(bounds))
     assert alternating.AlternatingSearch.run(search).startswith(said)
     assert told == [(1, -100.0), (2, -50.0), (3, -49.99), (4, -49.0)][: 3 if "converged" in said else 4]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from gpdsl.inference.opaque.simulator import by_halves, fresh_bound
 from gpdsl.inference.opaque.surrogate import Values, compiled_arguments, evaluate_externals
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.sampling import sum_and_error
+from gpdsl.kernels.numerics import chosen
 from gpdsl.program.cache import jit
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows, row_count
@@ -89,10 +91,7 @@ def _ascend(
     value, gradient = jax.value_and_grad(bound)(state)
     updates, moved = optimiser.update(jax.tree.map(jnp.negative, gradient), memory, state)
     sound = jnp.isfinite(value)
-
-    def keep(new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)
-
+    keep = partial(chosen, sound)
     return keep(optax.apply_updates(state, updates), state), keep(moved, memory), value
 
 

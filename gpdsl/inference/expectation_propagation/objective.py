@@ -26,6 +26,7 @@ from gpdsl.inference.natural.sites import Sites, blend
 from gpdsl.inference.natural.tied import no_sites, posterior_of, whitened
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.problem import Problem, Rest, Result, as_numpy, tidy
+from gpdsl.kernels.numerics import chosen
 from gpdsl.program.cache import jit
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.program import take_rows
@@ -108,7 +109,7 @@ def inner_step(problem: Problem, tilted: Tilted, optimiser: optax.GradientTransf
         )
         point, sites = jax.tree.map(lambda a, b: 0.5 * (a + b), (turn.point, turn.sites), turn.sound)
         back = replace(turn, point=point, sites=sites, length=0.5 * turn.length)
-        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), on, back), known
+        return chosen(sound, on, back), known
 
     return step
 

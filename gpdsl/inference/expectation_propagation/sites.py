@@ -36,6 +36,7 @@ from gpdsl.inference.natural.site_blocks import posterior_in_blocks
 from gpdsl.inference.natural.sites import Setting, Sites, blend, row_times, site_marginals, site_units
 from gpdsl.inference.posteriors.coupled import unexplained
 from gpdsl.inference.posteriors.features import RowFeatures
+from gpdsl.kernels.numerics import chosen
 from gpdsl.program.joint import Marginals
 
 SMALLEST = 1e-6
@@ -290,7 +291,7 @@ def fixed_point(
         step = jnp.where(sound, next_length(at.step, change < at.change), 0.5 * at.step)
         moved = Fixed(trial, swept, change, step, jnp.where(still, at.steady + 1, 0), at.sweeps + 1)
         kept = replace(at, step=step, sweeps=at.sweeps + 1)
-        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, kept)
+        return chosen(sound, moved, kept)
 
     def going(at: Fixed) -> Array:
         lost = (at.sweeps > 0) & ~jnp.isfinite(at.swept.evidence)

@@ -22,7 +22,7 @@ from gpdsl.inference.natural.sweep import carried, covariances_at
 from gpdsl.inference.natural.tied import Posterior, Tied, no_sites, posterior_of
 from gpdsl.inference.posteriors.features import Covariances, Features
 from gpdsl.inference.problem import Problem
-from gpdsl.kernels.numerics import inverse_lower, log_det_factor
+from gpdsl.kernels.numerics import chosen, inverse_lower, log_det_factor
 from gpdsl.program.evaluation import prior_means
 from gpdsl.program.groups import KernelValues
 from gpdsl.program.joint import Marginals
@@ -223,7 +223,7 @@ class Visits:
         point = optax.apply_updates(state.point, updates)
         sound = jnp.isfinite(value) & _all_finite((point, sums, moved))
         after, before = (point, memory, sums, moved), (state.point, state.memory, tied, own)
-        point, memory, sums, kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, before)
+        point, memory, sums, kept = chosen(sound, after, before)
         sites = jax.tree.map(lambda every, some: every.at[numbers].set(some), state.sites, kept)
         return State(point, memory, sites, sums, state.point["inducing"]), guarded, jnp.where(sound, value, jnp.nan)
 

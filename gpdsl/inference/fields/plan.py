@@ -21,7 +21,7 @@ from gpdsl.inference.driver import Task, drive
 from gpdsl.inference.fields.bound import FieldBound, Joint
 from gpdsl.inference.fields.calls import FIELD_CALLS, moving, probe_fields
 from gpdsl.inference.fields.engine import EXPECTED, FieldProfile, FieldRun, FieldTarget
-from gpdsl.inference.plan.explain import kernel_of
+from gpdsl.inference.plan.explain import kernel_of, learnt_lines
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.posterior import Posterior
@@ -210,9 +210,7 @@ def explain_fields(program: Program, data: Data, options: Options) -> str:
         "optimiser",
         "  natural (one Gaussian: natural gradients for q, L-BFGS for the rest); all rows each step",
     ]
-    lines.append(f"  learnt with q: {', '.join(program.parameters.initial) or 'nothing'}")
-    if program.parameters.held:
-        lines.append(f"  held: {', '.join(program.parameters.held)}")
+    lines += learnt_lines(program)
     if program.translator.traced:
         lines.append(
             f"  written in JAX, traced into the program and differentiated: {', '.join(program.translator.traced)}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpdsl.data import Data
 from gpdsl.data.errors import listed
-from gpdsl.errors import GpdslError, plural
+from gpdsl.errors import GpdslError
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.driver import Plan, searching
 from gpdsl.inference.layered.engine import LayeredSearch, last_layers
@@ -20,7 +20,7 @@ from gpdsl.inference.layered.predictive import pass_count
 from gpdsl.inference.layered.propagation import inner_width
 from gpdsl.inference.layered.settled import SettledSearch, begins_below, may_go_on, most_steps, settles
 from gpdsl.inference.layered.start import start_layers
-from gpdsl.inference.plan.explain import described, explain_observation, row_variable
+from gpdsl.inference.plan.explain import described, explain_observation, learnt_lines, row_variable, title_of
 from gpdsl.inference.plan.options import Choice, Options
 from gpdsl.inference.posteriors.family import Full
 from gpdsl.inference.posteriors.features import averaged
@@ -274,11 +274,8 @@ def _elsewhere(program: Program, name: str) -> GpdslError:
 
 def explain_layers(program: Program, options: Options, plan: Plan, rows: int) -> str:
     """The layers from the inputs to the outputs, how rows go through them, the optimiser and what a step costs."""
-    choice, declared = plan.choice, program.declarations
-    title = f"plan for {declared.name}: {plural(rows, 'row')}"
-    if program.sizes:
-        title += ", " + ", ".join(f"{name} = {size}" for name, size in program.sizes.items())
-    lines = [title, "", "layers, from below"]
+    choice = plan.choice
+    lines = [title_of(program, rows), "", "layers, from below"]
     last = last_layers(program)
     for place in program.order:
         group, points = program.groups[place], len(plan.inducing[place])
@@ -319,9 +316,7 @@ def explain_layers(program: Program, options: Options, plan: Plan, rows: int) ->
     else:
         lines.append("  Adam for everything")
     lines += [f"  {name}: {choice.reasons[name]}" for name in ("batch", "optimizer", "rows") if name in choice.reasons]
-    lines.append(f"  learnt with q: {', '.join(program.parameters.initial) or 'nothing'}")
-    if program.parameters.held:
-        lines.append(f"  held: {', '.join(program.parameters.held)}")
+    lines += learnt_lines(program)
     lines += [
         "",
         "predictions",

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from gpdsl.inference.natural.site_starts import departed
 from gpdsl.inference.natural.sweep import End, Point, Sweep, carried, ended, sweep
 from gpdsl.inference.natural.tied import Tied, definite, no_sites
 from gpdsl.inference.problem import Problem, Result
+from gpdsl.kernels.numerics import chosen
 from gpdsl.program.program import take_rows
 from gpdsl.program.rows import Rows
 
@@ -338,10 +340,7 @@ def _step(
     sound = jax.lax.optimization_barrier(_finite(seen))  # else worked out for every element that it guards
     updates, moved = ADAM.update(seen.gradient, memory)
     updates = jax.tree.map(lambda u, unit: at.pace.length * unit * u, updates, at.units)
-
-    def keep(new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)
-
+    keep = partial(chosen, sound)
     targets = zip(sites, seen.linear, seen.precision, strict=True)
     followed = [_blend(tied, linear, precision, at.pace) for tied, linear, precision in targets]
     new = optax.apply_updates(point, updates), moved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.natural.site_blocks import Stride, newton_target, value_and_target
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.problem import Problem
+from gpdsl.kernels.numerics import chosen
 from gpdsl.program.joint import Marginals, same_latent
 
 # Anderson acceleration of a fixed-point iteration: the next point from a least-squares fit to the last few steps.
@@ -63,8 +64,6 @@ def propose(memory: Memory, point: Float[Array, "n"], residual: Float[Array, "n"
     weights = jnp.linalg.solve(gram + size * jnp.eye(MEMORY, dtype=point.dtype), columns @ residual) * used
     return point + residual - weights @ (memory.points + memory.residuals)
 
-
-Tree = TypeVar("Tree")
 
 SMALLEST_STEP = 1e-6
 """Shortest step, as a share of the way to its target, or of the size of the sites where that is farther away.
@@ -206,7 +205,7 @@ def next_trial(p: Progress, units: natural.Sites) -> natural.Sites:
     residual = natural.flatten_sites(p.target, units) - here
     fast = natural.unflatten_sites(propose(p.memory, here, residual), units, p.sites)
     plain = natural.blend(p.sites, p.target, p.step)
-    return _choose(p.plain, plain if p.stride is None else p.stride.along(plain, p.step), fast)
+    return chosen(p.plain, plain if p.stride is None else p.stride.along(plain, p.step), fast)
 
 
 def judged(p: Progress, trial: natural.Sites, seen: Seen, units: natural.Sites, tolerance: float) -> Progress:
@@ -218,7 +217,7 @@ def judged(p: Progress, trial: natural.Sites, seen: Seen, units: natural.Sites, 
     better = jnp.isfinite(value) & ((value >= p.elbo - rounding) | ~jnp.isfinite(p.elbo))
     there = natural.flatten_sites(trial, units)
     moved = remember(p.memory, there - here, natural.flatten_sites(target, units) - there - residual)
-    moved = _choose(p.iterations > 0, moved, p.memory)
+    moved = chosen(p.iterations > 0, moved, p.memory)
     small = better & (value - p.elbo < jnp.maximum(tolerance, rounding)) & (p.step >= 0.25)
     quiet = jnp.where(better, jnp.where(small, p.quiet + 1, 0), p.quiet)
     # a refused accelerated step is retried plain; a refused plain step is retried at half its length
@@ -233,13 +232,13 @@ def judged(p: Progress, trial: natural.Sites, seen: Seen, units: natural.Sites, 
     done = near | (quiet >= 3) | (better & (_change(target, trial) < SETTLED)) | short | (idle >= STALLED)
     stride = None if p.stride is None or bend is None else replace(p.stride, bend=bend)
     accepted = replace(p, sites=trial, target=target, length=length, stride=stride, elbo=value, memory=moved)
-    refused = replace(p, memory=_choose(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
-    chosen = _choose(better, accepted, refused)
-    if chosen.stride is not None:
-        reach = chosen.stride.after(better, step >= 1.0, p.plain)
-        chosen = replace(chosen, stride=replace(chosen.stride, reach=reach))
+    refused = replace(p, memory=chosen(p.plain, p.memory, replace(p.memory, filled=jnp.zeros_like(p.memory.filled))))
+    taken = chosen(better, accepted, refused)
+    if taken.stride is not None:
+        reach = taken.stride.after(better, step >= 1.0, p.plain)
+        taken = replace(taken, stride=replace(taken.stride, reach=reach))
     return replace(
-        chosen,
+        taken,
         step=step,
         plain=~better | (step < 1.0),
         quiet=quiet,
@@ -248,11 +247,6 @@ def judged(p: Progress, trial: natural.Sites, seen: Seen, units: natural.Sites, 
         iterations=p.iterations + 1,
         done=done,
     )
-
-
-def _choose(condition: Array, a: Tree, b: Tree) -> Tree:
-    """`a` where the condition holds, `b` elsewhere, leaf by leaf."""
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
 def _change(a: natural.Sites, b: natural.Sites) -> Array:

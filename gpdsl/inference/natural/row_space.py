@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gpdsl.inference.bound import GroupView, Views, assemble, by_latent, by_reading
+from gpdsl.inference.bound import GroupView, Views, assemble, by_reading
 from gpdsl.inference.exact.evidence import triangle_slope
 from gpdsl.inference.natural.lapack import RowPosterior, is_covariance, row_posterior
 from gpdsl.inference.natural.refine import Progress, before_any, judged, next_trial
-from gpdsl.inference.natural.sites import Setting, Sites, site_target, site_units, step_lengths
+from gpdsl.inference.natural.sites import Setting, Sites, of_latents, site_target, site_units, step_lengths
 from gpdsl.inference.posteriors.features import inducing_covariances
 from gpdsl.inference.problem import Problem
 from gpdsl.kernels.functionals import Functionals
@@ -178,12 +178,8 @@ def _covariances(setting: Setting, seen: Sequence[GroupView]) -> list[Float[Arra
 
 
 def _weights(seen: Views, sites: Sites) -> Weights:
-    linear, found = sites.linear - sites.precision * seen.prior(len(sites.linear)), []
-    for view in seen:
-        columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
-        precision = by_latent(view.group, sites.precision[:, columns]) * scale
-        found.append((precision, by_latent(view.group, linear[:, columns]) * jnp.sqrt(scale)))
-    return found
+    linear = sites.linear - sites.precision * seen.prior(len(sites.linear))
+    return [of_latents(view, linear, sites.precision)[::-1] for view in seen]
 
 
 def _matrix_slope(group: Group, alphas: Array, shrinkages: Sequence[Array]) -> Float[Array, "g M M"]:

@@ -16,7 +16,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
 from gpdsl.inference.blocks import Block, Draws, over_blocks
-from gpdsl.inference.bound import GroupView, by_latent, by_reading, whitened_marginals
+from gpdsl.inference.bound import GroupView, by_reading, whitened_marginals
 from gpdsl.inference.natural import sites as natural
 from gpdsl.inference.opaque.surrogate import Surrogate
 from gpdsl.inference.posteriors.family import Whitened
@@ -96,10 +96,9 @@ def posterior_in_blocks(
 def _sums(view: GroupView, linear: Array, precision: Array) -> tuple[Array, Array]:
     """sum_n lambda_n phi_n phi_n' [latents, M, M] and sum_n b_n phi_n [latents, M] over the rows of a block."""
     assert isinstance(view.features, Features)
-    columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
+    linear, precision = natural.of_latents(view, linear, precision)
     phi = jnp.broadcast_to(view.features.phi, (view.group.size, *view.features.phi.shape[1:]))
-    moment = jnp.einsum("jn,jnm->jm", by_latent(view.group, linear[:, columns]) * jnp.sqrt(scale), phi)
-    return information(view.features, by_latent(view.group, precision[:, columns]) * scale), moment
+    return information(view.features, precision), jnp.einsum("jn,jnm->jm", linear, phi)
 
 
 # Means by Newton's method, for ridges of the bound along which natural gradients hardly move.

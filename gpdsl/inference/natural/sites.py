@@ -135,11 +135,16 @@ def initial_sites(program: Program, parameters: Mapping[str, Array], rows: Rows,
     return Sites(precision * mean, precision)
 
 
+def of_latents(view: GroupView, linear: Array, precision: Array) -> tuple[Array, Array]:
+    """Those of a group's latents at unit scale: [latents, rows]."""
+    columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
+    linear = by_latent(view.group, linear[:, columns]) * jnp.sqrt(scale)
+    return linear, by_latent(view.group, precision[:, columns]) * scale
+
+
 def site_posterior(view: GroupView, sites: Sites, prior: Float[Array, "rows columns"]) -> SitePosterior | RowSites:
     """q(w) of a group: O(latents rows M^2). All NaN where the precision is not positive definite."""
-    columns, scale = slice(view.group.start, view.group.stop), view.kernel.scale[:, None]
-    precision = by_latent(view.group, sites.precision[:, columns]) * scale
-    linear = by_latent(view.group, (sites.linear - sites.precision * prior)[:, columns]) * jnp.sqrt(scale)
+    linear, precision = of_latents(view, sites.linear - sites.precision * prior, sites.precision)
     if isinstance(view.features, RowFeatures):
         return row_sites(linear, precision)
     phi = view.features.phi

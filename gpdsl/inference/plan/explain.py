@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpdsl.errors import plural
 from gpdsl.inference.ascent.joint import split_parameters
 from gpdsl.inference.bound import is_free
@@ -114,13 +116,22 @@ def _indexed(latent: Latent) -> str:
 WIDEST = 110
 
 
+def title_of(program: Program, rows: int) -> str:
+    """What the plan is for."""
+    sizes = "".join(f", {name} = {size}" for name, size in program.sizes.items())
+    return f"plan for {program.declarations.name}: {plural(rows, 'row')}{sizes}"
+
+
+def learnt_lines(program: Program, learnt: str = "learnt with q", also: Sequence[str] = ()) -> list[str]:
+    """The parameters that are learnt, what else is, and those that are not."""
+    held = [f"  held: {', '.join(program.parameters.held)}"] if program.parameters.held else []
+    return [f"  {learnt}: {', '.join([*program.parameters.initial, *also]) or 'nothing'}", *held]
+
+
 def explain(program: Program, options: Options, plan: Plan, rows: int) -> str:
     """The plan for a program and `rows` rows; costs are counted in floating-point operations and bytes per step."""
-    d, choice = program.declarations, plan.choice
+    choice, title = plan.choice, title_of(program, rows)
     batch = choice.visited(rows)
-    title = f"plan for {d.name}: {plural(rows, 'row')}"
-    if program.sizes:
-        title += ", " + ", ".join(f"{k} = {v}" for k, v in program.sizes.items())
     if plan.choice.exact:
         found = [described(program, group) for group in program.groups]
         optimiser = _optimiser(program, options, plan, rows)
@@ -313,7 +324,6 @@ def _method(program: Program, term: Term, choice: Choice, options: Options) -> s
 
 def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> list[str]:
     choice = plan.choice
-    learnt = list(program.parameters.initial) + (["inducing inputs"] if options.learn_inducing else [])
     size = f"{choice.batch} rows a step" if choice.batch else "all rows each step"
     reason = choice.reasons.get("optimizer", "as asked")
     lines = [f"  {choice.optimizer} ({reason}); {size}; at most {choice.steps} steps"]
@@ -322,10 +332,8 @@ def _optimiser(program: Program, options: Options, plan: Plan, rows: int) -> lis
     if options.schedule == "alternating":
         lines = [f"  {choice.optimizer} over one set after the other ({reason}); at most {choice.steps} rounds"]
         lines += [f"    {each}" for each in _sets(program, options, plan)]
-    learnt_with = "learnt" if choice.exact or not program.groups else "learnt with q"
-    lines.append(f"  {learnt_with}: {', '.join(learnt) or 'nothing'}")
-    if program.parameters.held:
-        lines.append(f"  held: {', '.join(program.parameters.held)}")
+    learnt = "learnt" if choice.exact or not program.groups else "learnt with q"
+    lines += learnt_lines(program, learnt, ["inducing inputs"] if options.learn_inducing else [])
     if program.translator.traced:
         names = ", ".join(sorted(program.translator.traced))
         lines.append(f"  written in JAX, traced into the program and differentiated: {names}")

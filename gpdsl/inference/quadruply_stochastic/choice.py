@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpdsl.errors import GpdslError, plural
+from gpdsl.errors import GpdslError
 from gpdsl.inference.driver import Plan
-from gpdsl.inference.plan.explain import explain_observation, kernel_of
+from gpdsl.inference.plan.explain import explain_observation, kernel_of, title_of
 from gpdsl.inference.plan.options import MOST_POINTS, Choice, Options, WeightChoice
 from gpdsl.inference.plan.planning import quantity
 from gpdsl.inference.quadruply_stochastic.posterior import KINDS
@@ -208,9 +208,8 @@ def explain_weights(program: Program, options: Options, plan: Plan, rows: int) -
     """The plan for a program and `rows` rows; costs are floating-point operations and bytes per step."""
     choice, weights = plan.choice, plan.choice.weights
     assert weights is not None
-    d, group = program.declarations, program.groups[0]
+    group, title = program.groups[0], title_of(program, rows)
     columns = columns_of(group, program.translator)
-    title = f"plan for {d.name}: {plural(rows, 'row')}" + "".join(f", {k} = {v}" for k, v in program.sizes.items())
     numbers = (2 + weights.chevron) * weights.features
     size = 8.0 if options.dtype == "float64" else 4.0
     lines = [title, "", "latent"]
