@@ -115,40 +115,26 @@ def _crowded() -> bool:
 AXIS = "rows"
 
 
-@dataclass(frozen=True)
-class Shards:
-    """The devices that rows are spread over; none for the default device alone."""
+def over_devices(mesh: Mesh, rows: Rows, start: Any) -> tuple[Rows, Any]:
+    """Host arrays of rows as sharded arrays, and those of the start on every device.
 
-    mesh: Mesh | None = None
+    The number of rows becomes a multiple of that of the devices, by copies of the first in which nothing is observed.
+    """
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return 1 if self.mesh is None else self.mesh.size
+    def put(tree: Any, spec: PartitionSpec) -> Any:
+        sharding = NamedSharding(mesh, spec)
+        return jax.tree.map(
+            lambda a: jax.make_array_from_callback(np.shape(a), sharding, np.asarray(a).__getitem__), tree
+        )
 
-    def rows(self, rows: Rows) -> tuple[Rows, int]:
-        """Host arrays of rows as sharded arrays, and how many rows there are then.
-
-        Their number becomes a multiple of that of the devices, by copies of the first row in which nothing is observed.
-        """
-        length = next(iter(rows.observed.values())).shape[0]
-        if self.mesh is None:
-            return rows, length
-        more = -length % self.mesh.size
-        sharding = NamedSharding(self.mesh, PartitionSpec(AXIS))
-        longer = unobserved_after(replace(rows, mesh=self.mesh), more)
-        return jax.tree.map(lambda a: _global(a, sharding), longer), length + more
-
-    def everywhere(self, tree: Any) -> Any:
-        """Host arrays on every device."""
-        if self.mesh is None:
-            return tree
-        sharding = NamedSharding(self.mesh, PartitionSpec())
-        return jax.tree.map(lambda a: _global(np.asarray(a), sharding), tree)
+    more = -next(iter(rows.observed.values())).shape[0] % mesh.size
+    return put(unobserved_after(replace(rows, mesh=mesh), more), PartitionSpec(AXIS)), put(start, PartitionSpec())
 
 
-def shards_for(devices: int | None, dense: bool, opaque: bool) -> Shards:
+def mesh_for(devices: int | None, dense: bool, opaque: bool) -> Mesh | None:
     """The first `devices` of all processes; by default all of them when there are several processes, else one.
+
+    None for the default device alone.
 
     A dense posterior, whose matrices do not fall apart by rows, is by default the work of each process alone.
 
@@ -158,9 +144,9 @@ def shards_for(devices: int | None, dense: bool, opaque: bool) -> Shards:
     known = jax.devices()
     wanted = devices or (len(known) if jax.process_count() > 1 else 1)
     if wanted == 1 and jax.process_count() == 1:
-        return Shards()
+        return None
     if dense and devices is None:
-        return Shards()  # each process does the same
+        return None  # each process does the same
     if wanted > len(known):
         raise GpdslError(
             f"devices = {wanted}: JAX sees {len(known)}; start JAX on more, or on CPU ask for them before it starts: "
@@ -174,7 +160,7 @@ def shards_for(devices: int | None, dense: bool, opaque: bool) -> Shards:
         raise GpdslError(f"devices = {wanted}: expected a multiple of the {jax.process_count()} processes")
     each = wanted // jax.process_count()
     chosen = [[d for d in known if d.process_index == p][:each] for p in range(jax.process_count())]
-    return Shards(Mesh(np.asarray(chosen).ravel(), (AXIS,)))
+    return Mesh(np.asarray(chosen).ravel(), (AXIS,))
 
 
 def unobserved_after(rows: Rows, more: int) -> Rows:
@@ -189,11 +175,6 @@ def first_again(tree: Any, more: int) -> Any:
     """Host arrays, each with its first element `more` times behind the others."""
     host = jax.tree.map(np.asarray, tree)
     return jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], more, axis=0)]), host)
-
-
-def _global(values: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """One array over all processes, each of which puts up its own part."""
-    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
 
 
 LARGE = 2**25

@@ -16,7 +16,7 @@ from gpdsl.errors import GpdslError, quoted
 from gpdsl.inference.ascent.adam import adam_search
 from gpdsl.inference.ascent.joint import AlternatingSearch, LbfgsSearch
 from gpdsl.inference.attempts import attempt
-from gpdsl.inference.blocks import first_again, machine_for, shards_for, unobserved_after
+from gpdsl.inference.blocks import first_again, machine_for, mesh_for, over_devices, unobserved_after
 from gpdsl.inference.bound import Layout
 from gpdsl.inference.by_level import plan_by_level
 from gpdsl.inference.corrected import plan_corrected
@@ -267,10 +267,10 @@ def _problem(program: Program, data: Data, options: Options, planned: Plan, moni
     found = replace(make_rows(program, data), numbers=numbers)
     on_disk = stays_on_disk if options.engine == "qsgp" else lambda _: False
     found = jax.tree.map(lambda a: a if on_disk(a) else as_arrays(a, options.dtype), found)
-    shards = shards_for(options.devices, planned.layout.dense, program.opaque)
-    rows, count = shards.rows(found)
+    mesh = mesh_for(options.devices, planned.layout.dense, program.opaque)
     begin = as_arrays((planned.inducing, program.parameters.unconstrained()), options.dtype)
-    inducing, parameters = shards.everywhere(begin)
+    rows, (inducing, parameters) = (found, begin) if mesh is None else over_devices(mesh, found, begin)
+    count = next(iter(rows.observed.values())).shape[0]
     problem = Problem(program, rows, count, planned.layout, planned.choice, options, parameters, inducing, 0.0, monitor)
     return replace(problem, copies=count - data.rows)
 
@@ -284,7 +284,7 @@ def explained(program: Program, data: Data, options: Options) -> str:
     decided = plan(program, data, asked)
     if asked is not options:
         decided = replace(decided, choice=told_of_waves(decided.choice, data.rows))
-    shards_for(options.devices, decided.layout.dense, program.opaque)
+    mesh_for(options.devices, decided.layout.dense, program.opaque)
     told = decided.engine.explain or explain
     text = told(trained(program, decided.choice), options, decided, data.rows)
     if options.engine == "mcmc":
