@@ -268,7 +268,7 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
     if beyond > FEW * fit.rows or np.any(varies > MUCH):
         many = plural(beyond, "row")
         said = f"waic: the log density of {many} of {fit.rows} varies by more than {VARIES} within the posterior"
-        warnings.warn(f"{said}, where it is too high; fit.loo(data) leaves rows out", GpdslWarning, stacklevel=3)
+        warnings.warn(f"{said}, where it is too high; fit.loo(data) leaves rows out", GpdslWarning, stacklevel=4)
     return Elpd(fit, bound, itself - varies, itself, "WAIC")
 
 
