@@ -97,7 +97,8 @@ def _numbers(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     module, _, test = item.nodeid.partition("::")
-    WATCH.turn(module, test.partition("[")[0])
+    slow = item.get_closest_marker("slow") is not None  # and was not there when numbers were written
+    WATCH.turn(module, "" if slow else test.partition("[")[0])
     yield
 
 

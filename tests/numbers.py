@@ -133,7 +133,7 @@ class Watch:
         """From here on it is another test that calls."""
         self.module, known = module, kept().get(module, {})
         self.known = known if test in known and not self.folder else {}
-        if self.folder:
+        if self.folder and test:
             self.seen[module].setdefault(test, [])
 
     def look(self, name: str, value: Any) -> None:

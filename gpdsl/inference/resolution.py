@@ -301,7 +301,7 @@ def may_be_coarse(problem: Problem, learnt: dict[str, Array], every: bool = Fals
     program, rows = problem.program, _some_rows(problem)
     found = problem.shared(_widest, learnt, rows, brief=True)(learnt, rows)
     parameters, widest = as_numpy(found)  # nothing is compiled for what is on the host
-    scope = Scope(parameters, rows if rows.mesh is not None else as_numpy(rows))
+    scope = Scope(parameters, replace(as_numpy(rows), mesh=None))
     for observation in program.observations:
         for term in observation.terms:
             integrand = term.integrand

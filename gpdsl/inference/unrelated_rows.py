@@ -172,13 +172,14 @@ def value_of_nothing(
     It is largest together with the log priors of parameters, and has these in it where `priors` says so. Of no more
     values than there are constants nothing is known: these reproduce all of them.
     """
-    values = sum(int(np.sum(np.asarray(known))) for known in rows.observed.values())
+    rows = as_numpy(rows)  # which may be spread over processes
+    values = sum(int(np.sum(known)) for known in rows.observed.values())
     if program.opaque or program.fields or values <= program.latents:
         return None
-    found = _climb(UnrelatedRows(program, as_numpy(rows)), start, list(start), program.latents)
+    found = _climb(UnrelatedRows(program, rows), start, list(start), program.latents)
     if found is None or priors:
         return None if found is None else found[0]
-    return found[0] - _value_at(UnrelatedRows(replace(program, observations=()), as_numpy(rows)), found[1])
+    return found[0] - _value_at(UnrelatedRows(replace(program, observations=()), rows), found[1])
 
 
 def bends(

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,7 +16,9 @@ from scipy import stats
 import gpdsl
 from gpdsl.inference.integrated import STATISTICS
 from gpdsl.inference.mcmc import chains
-from gpdsl.inference.mcmc.chains import BLOCK, Agreement, Chains, told
+from gpdsl.inference.mcmc.chains import BLOCK, Agreement, Chains, density_of, log_prior, told
+from gpdsl.inference.mcmc.engine import Joint
+from gpdsl.inference.natural.sites import Sites, never_widening
 from gpdsl.results.criticism.through_layers import reweighted
 
 from .test_integrated import AT, NORMAL, Grid
@@ -237,11 +241,11 @@ def test_draws_before_ctrl_c_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         chains, "called", lambda _, make, *__: (None, block) if make is chains._block else (None, None, None)
     )
-    found = chains.nuts(SimpleNamespace(data=None), 3, 100, 120, 0, stop)  # type: ignore[arg-type]
+    found = chains.nuts(SimpleNamespace(data=None), 3, 100, 120, 0, stop)
     assert found.interrupted and found.shape == (3, 2 * BLOCK)
-    assert not chains.nuts(SimpleNamespace(data=None), 3, 100, 70, 0, lambda *_: None).interrupted  # type: ignore[arg-type]
+    assert not chains.nuts(SimpleNamespace(data=None), 3, 100, 70, 0, lambda *_: None).interrupted
     with pytest.raises(KeyboardInterrupt):
-        chains.nuts(SimpleNamespace(data=None), 3, 2 * BLOCK + 100, 20, 0, stop)  # type: ignore[arg-type]
+        chains.nuts(SimpleNamespace(data=None), 3, 2 * BLOCK + 100, 20, 0, stop)
 
 
 def test_chains_visit_all_modes_that_signs_and_exchanges_make_of_one() -> None:
@@ -301,3 +305,62 @@ def test_leave_one_out_of_draws_is_that_of_brute_force(options: dict[str, object
     exact = [whole - np.logaddexp.reduce(each.sum(axis=1) - own) for own in each.T]
     np.testing.assert_allclose(left.pointwise, exact, atol=0.3)
     assert abs(left.elpd - np.sum(exact)) < 0.4
+
+
+ROBUST = """
+input x : real
+output y : real
+param s2 : positive ~ LogNormal(0, 1)
+latent f(x) ~ GP(0, s2 * RBF(1))
+y ~ StudentT(3, f, 0.1)
+"""
+COUPLED = ROBUST.replace("y ~", "latent g(x) ~ GP(0, RBF(2))\ny ~").replace("f, 0.1", "f + g, 0.1")
+
+
+ROWS = ROBUST.replace("latent f(x) ~ GP(0, s2 * RBF(1))", "row f ~ Normal(0, sqrt(s2))")
+
+
+@pytest.mark.parametrize("text", [ROBUST, COUPLED, ROWS], ids=["one latent", "coupled", "row variables"])
+def test_chains_move_in_what_the_search_says_of_latents(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A density of v is that of w times the volume, everywhere: outliers say that q is wider than the prior."""
+    rng, targets = np.random.default_rng(0), []
+    x = np.append(np.linspace(0, 3, 8), 100.0)  # where nothing else tells of the latent
+    y = np.where(x < 9, np.sin(x) + 0.1 * rng.standard_normal(9), 8.0)
+
+    def caught(target: Joint, *asked: Any) -> Chains:
+        targets.append(target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Joint, "sample", caught)
+    gpdsl.compile(text).fit({"x": x, "y": y}, engine="mcmc", steps=15, diagnose="no")
+    (target,) = targets
+    whole, v = target.made[0](target.problem, None), jnp.asarray(rng.standard_normal(len(target.start["white"])))
+
+    @jax.jit
+    def looked_at(s2: jax.Array) -> tuple[jax.Array, ...]:
+        learnt = {"s2": s2}
+        place, wider = whole.place({"learnt": learnt, "white": v}, target.data)
+        slopes = jax.jacfwd(lambda v: whole.place({"learnt": learnt, "white": v}, target.data)[0]["white"])(v)
+        density = density_of(whole, target.data)({"learnt": learnt, "white": v})
+        alone = target.joint.log_likelihood(learnt, place["white"], target.joint.data)
+        return wider, slopes, density, alone + log_prior(target.joint, learnt, place["white"])
+
+    for s2 in (-1.0, 5.0):
+        wider, slopes, density, alone = map(np.asarray, looked_at(jnp.asarray(s2)))
+        assert wider == pytest.approx(np.linalg.slogdet(slopes)[1], rel=1e-8)
+        assert density == pytest.approx(alone + wider, rel=1e-10)
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_sites_that_widen_say_nothing(coupled: bool) -> None:
+    """And those that narrow what they said, in the directions that they narrow."""
+    linear, precision = jnp.array([[1.0, 2.0]]), jnp.array([[3.0, -4.0]])
+    turn = jnp.array([[0.6, -0.8], [0.8, 0.6]])
+    if coupled:
+        found = never_widening(Sites(linear @ turn.T, (turn @ jnp.diag(precision[0]) @ turn.T)[None]))
+        found = Sites(found.linear @ turn, turn.T @ found.precision @ turn)
+        np.testing.assert_allclose(found.precision, np.diag([3.0, 0.0])[None], atol=1e-12)
+    else:
+        found = never_widening(Sites(linear, precision))
+        np.testing.assert_allclose(found.precision, [[3.0, 0.0]])
+    np.testing.assert_allclose(found.linear, [[1.0, 0.0]], atol=1e-12)

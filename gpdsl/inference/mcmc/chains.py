@@ -40,6 +40,9 @@ class Target(Protocol):
 class Densities(Protocol):
     """A log likelihood and a log prior, up to a constant, with gradients; `data` is no constant in what is compiled."""
 
+    def place(self, position: Position, data: Any) -> tuple[Position, Float[Array, ""]]:
+        """What the numbers that a chain moves in stand for, and the logarithm of how much wider that is."""
+
     def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of the observations."""
 
@@ -205,12 +208,13 @@ def _block(problem: Problem, context: tuple[Any, ...], *given: Any) -> Any:
     densities, own, count, _ = context
 
     def block(data: Any, position: Position, size: Array, scales: Array, key: Array) -> Any:
-        density = density_of(densities(problem, own), data)
-        kernel = sampler()(density, step_size=size, inverse_mass_matrix=scales)
+        each = densities(problem, own)
+        kernel = sampler()(density_of(each, data), step_size=size, inverse_mass_matrix=scales)
 
         def step(state: Any, key: Array) -> Any:
             state, info = kernel.step(key, state)
-            return state, (state.position, statistics_of(state, info, size))
+            place, wider = each.place(state.position, data)
+            return state, (place, statistics_of(state._replace(logdensity=state.logdensity - wider), info, size))
 
         keys = jax.random.split(jax.random.wrap_key_data(key), count)
         state, told = jax.lax.scan(step, kernel.init(position), keys)
@@ -266,12 +270,13 @@ def statistics_of(state: Any, info: Any, size: Array) -> dict[str, Array]:
 
 
 def density_of(densities: Densities, data: Any) -> Density:
-    """Of both together, at such data."""
+    """Of both together, at such data, of the numbers that a chain moves in."""
 
     def density(position: Position) -> Array:
-        return certain(densities.log_likelihood(position, data) + densities.log_prior(position, data))
+        place, wider = densities.place(position, data)
+        return certain(densities.log_likelihood(place, data) + densities.log_prior(place, data) + wider)
 
-    return density
+    return jax.jit(density)
 
 
 def certain(value: Float[Array, ""]) -> Float[Array, ""]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -21,7 +22,7 @@ from gpdsl.inference.exact.system import System
 from gpdsl.inference.integrated import Integrated
 from gpdsl.inference.log_joint import LogJoint, jumping, log_volume
 from gpdsl.inference.mcmc.chains import Chains, Differentiable, Position, agreement, known_at, log_prior, nuts, told
-from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere
+from gpdsl.inference.mcmc.slices import WIDEST, Called, Nowhere, spread, told_by
 from gpdsl.inference.mcmc.tempered import tempered, warming
 from gpdsl.inference.opaque.budget import Spent
 from gpdsl.inference.plan.options import Options
@@ -43,6 +44,10 @@ class Evidence:
 
     problem: Problem
     system: System
+
+    def place(self, position: Position, data: Any) -> tuple[Position, Float[Array, ""]]:
+        """The parameters themselves."""
+        return position, jnp.zeros(())
 
     def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
         """The log evidence."""
@@ -82,9 +87,17 @@ class Whole:
     problem: Problem
     nothing: None = None
 
+    def place(self, position: Position, data: Any) -> tuple[Position, Float[Array, ""]]:
+        """w, of v or as it is."""
+        known, sites = data
+        if sites is None:
+            return position, jnp.zeros(())
+        white, wider = spread(self.problem, position["learnt"], position["white"], known, sites)
+        return {**position, "white": white}, wider
+
     def log_likelihood(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of all observations given w."""
-        return LogJoint(self.problem).log_likelihood(position["learnt"], position["white"], data)
+        return LogJoint(self.problem).log_likelihood(position["learnt"], position["white"], data[0])
 
     def log_prior(self, position: Position, data: Any) -> Float[Array, ""]:
         """Of the parameters on the real line and of w."""
@@ -92,14 +105,16 @@ class Whole:
 
 
 class Joint:
-    """Chains in parameters and latents."""
+    """Chains in parameters and latents: in v as `slices` has it, and in w itself where they go on to the prior."""
 
     def __init__(self, problem: Problem, result: Result) -> None:
         self.problem, self.joint = problem, LogJoint(problem)
-        self.made, self.data = (Whole, None), self.joint.data
+        sites = None if problem.options.temperatures else told_by(problem, result)
         white = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
-        known = {"learnt": result.parameters, "white": white}
-        self.start: Position = as_arrays(known, problem.options.dtype)
+        start = {"learnt": result.parameters, "white": white if sites is None else 0 * white}
+        self.start: Position = as_arrays(start, problem.options.dtype)
+        self.made = Whole, None
+        self.data = self.joint.data, sites
         self.without_prior = without_prior(problem)
 
     def sample(self, *asked: Any) -> Chains:

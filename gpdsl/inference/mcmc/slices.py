@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
-from scipy.linalg import solve_triangular
 
 from gpdsl.forward.accounting import Stopped
 from gpdsl.forward.errors import EverythingFailed
@@ -25,9 +27,11 @@ from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.log_joint import Learnt, LogJoint, together
 from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at, log_prior
 from gpdsl.inference.natural.profiled import outer_point, setting_of
-from gpdsl.inference.natural.sites import whitened_posterior
+from gpdsl.inference.natural.sites import Sites, never_widening, site_marginals, whitened_posterior
 from gpdsl.inference.opaque.budget import Spent, require
 from gpdsl.inference.opaque.surrogate import FAILED, Values, arguments_of, evaluate_externals
+from gpdsl.inference.posteriors.family import Whitened
+from gpdsl.inference.posteriors.features import RowSites
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.symmetries import images_of_all
 from gpdsl.program.cache import jit
@@ -76,7 +80,7 @@ class Shape:
     def apart(self, x: Vector) -> float:
         """Squared distance from the mean, in standard deviations."""
         gap = x[: len(self.mean)] - self.mean
-        return float(np.sum(solve_triangular(self.root, gap, lower=True) ** 2))
+        return float(np.sum(scipy.linalg.solve_triangular(self.root, gap, lower=True) ** 2))
 
     def log_density(self, x: Vector) -> float:
         """Up to a constant."""
@@ -138,12 +142,40 @@ Place = tuple[Position, Float[Array, "rows columns"], Float[Array, ""]]
 """Parameters and w, what every row reads of the latents, and log |R|."""
 
 
+def told_by(problem: Problem, result: Result) -> Sites | None:
+    """What a search says of each row, whatever the parameters are; None where it has said nothing."""
+    return None if result.sites is None else never_widening(as_arrays(result.sites, problem.options.dtype))
+
+
+def spread(
+    problem: Problem, learnt: Learnt, v: Float[Array, " D"], data: Any, sites: Sites
+) -> tuple[Float[Array, " D"], Float[Array, ""]]:
+    """w = m + R v, and log |R|."""
+    rows, inducing = data
+    setting = setting_of(problem, outer_point(problem, dict(learnt), inducing), inducing, rows)
+    white, wider, start = [], jnp.zeros(()), 0
+    for each in site_marginals(setting.views(), sites)[2]:
+        if isinstance(each, Whitened):  # of latents that depend on each other
+            mean, root = together(whitened_posterior(setting, sites))
+            return mean + root @ v, jnp.linalg.slogdet(root)[1]
+        own, start = v[start : start + each.mean.size].reshape(each.mean.shape), start + each.mean.size
+        if isinstance(each, RowSites):
+            moved, diagonal = own / each.factor, each.factor
+        else:
+            moved = jax.vmap(partial(solve_triangular, lower=True, trans=1))(each.factor, own)
+            diagonal = jnp.diagonal(each.factor, axis1=-2, axis2=-1)
+        white.append(jnp.ravel(each.mean + moved))
+        wider -= jnp.sum(jnp.log(diagonal))
+    return jnp.concatenate(white), wider
+
+
 class Called:
     """p(parameters, w | y) by values alone: all chains have their next places evaluated together."""
 
     def __init__(self, problem: Problem, result: Result) -> None:
         self.problem, self.joint = problem, LogJoint(problem)
-        program, self.sites = problem.program, result.sites
+        program = problem.program
+        self.sites = told_by(problem, result)
         self.found: Learnt = as_arrays(dict(result.parameters), problem.options.dtype)
         self.first = np.concatenate([*map(np.ravel, self.found.values()), np.empty(0)]).astype(float)
         self._places = jit(jax.vmap(self._place, (0, None)))
@@ -224,11 +256,9 @@ class Called:
         x, learnt, start = jnp.asarray(x, self.problem.options.dtype), {}, 0
         for name, found in self.found.items():
             learnt[name], start = x[start : start + found.size].reshape(found.shape), start + found.size
-        point = outer_point(self.problem, learnt, inducing)
-        mean, root = together(whitened_posterior(setting_of(self.problem, point, inducing, rows), sites))
-        white = mean + root @ x[start:]
+        white, wider = spread(self.problem, learnt, x[start:], data[0], sites)
         latents = self.joint.latents(learnt, white, (rows, inducing))
-        return {"learnt": learnt, "white": white}, latents, jnp.linalg.slogdet(root)[1]
+        return {"learnt": learnt, "white": white}, latents, wider
 
     def _passed(self, use: ExternalUse) -> Callable[[Place, Values, Any], list[Array]]:
         def passed(place: Place, values: Values, data: Any) -> list[Array]:

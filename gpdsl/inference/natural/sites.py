@@ -116,6 +116,17 @@ def coupled_sites(sites: Sites) -> Sites:
     return Sites(sites.linear, sites.precision[..., None] * np.eye(sites.precision.shape[-1], dtype=sites.linear.dtype))
 
 
+def never_widening(sites: Sites) -> Sites:
+    """The same without negative precisions: with these q is no distribution at other parameters than those of a fit."""
+    if not sites.coupled:
+        narrow = sites.precision > 0
+        return Sites(jnp.where(narrow, sites.linear, 0.0), jnp.where(narrow, sites.precision, 0.0))
+    values, vectors = jnp.linalg.eigh(sites.precision)
+    narrowing = vectors * (values > 0)[..., None, :]
+    along = jnp.swapaxes(narrowing, -1, -2)
+    return Sites((narrowing @ (along @ sites.linear[..., None]))[..., 0], (narrowing * values[..., None, :]) @ along)
+
+
 @dataclass(frozen=True)
 class SitePosterior:
     """q of one group given its sites: whitened mean, factor of the whitened precision, moments at the rows, KL."""
