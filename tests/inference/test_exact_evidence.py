@@ -235,7 +235,7 @@ def test_noise_below_rounding_that_is_known_costs_nothing(rng: np.random.Generat
     far = {"x": [[90.0, 0.0]], "y": [1.0]}
     expected = stats.norm.logpdf(1.0, known.parameters["mu"], np.sqrt(known.parameters["s2"]))
     assert known.log_predictive_density(far) == pytest.approx(expected, abs=1e-8)
-    with pytest.warns(gpdsl.GpdslWarning, match="waic: the log density of 5 rows of 5 varies by more than 0.4"):
+    with pytest.warns(gpdsl.GpdslWarning, match="waic: rows differ by [0-9.e+]+ nats in all from"):
         assert known.elbo < resolved.waic(few).elpd < 60
     with pytest.raises(gpdsl.GpdslError, match="within the posterior is less than what rounding"):
         known.waic(few)

@@ -24,7 +24,14 @@ from gpdsl.language.options import check_option
 from gpdsl.program.cache import precision
 from gpdsl.program.white import training, white_beside
 from gpdsl.results.criticism.cavity import Values, among_others, cavities, fields_left_out
-from gpdsl.results.criticism.through_layers import Places, averaged, drawn_densities, reweighted, rows_left_out
+from gpdsl.results.criticism.through_layers import (
+    Places,
+    averaged,
+    by_draws,
+    drawn_densities,
+    reweighted,
+    rows_left_out,
+)
 from gpdsl.results.density import drawn_log_densities, is_opaque, log_predictive
 from gpdsl.results.expectation import Beliefs
 from gpdsl.results.prediction import Prediction
@@ -41,7 +48,7 @@ UNRESOLVED = 0.5
 
 VARIES, FEW, MUCH = 0.4, 0.05, 1.0
 """Variance of a log density within the posterior that WAIC is good for (Vehtari et al. 2017); the share of rows that
-may have more, as one in twenty of right fits has, and how much."""
+may have more, as one in twenty of right fits has, and how much; and nats from exact values."""
 
 EXACT = "exact leave-one-out"
 
@@ -222,7 +229,7 @@ def leave_one_bound(fit: Fit, bound: Data) -> LeaveOneOut:
         bound,
         np.where(seen, np.logaddexp.reduce(log_weights + each, axis=0) - offset, np.nan),
         np.where(seen, np.logaddexp.reduce(base[:, None] + itself, axis=0) - offset, np.nan),
-        EXACT if fit.settings is None and (known_exactly(fit) or np.isneginf(k[seen]).all()) else "leave-one-out",
+        EXACT if fit.settings is None and (fit.choice.exact or np.isneginf(k[seen]).all()) else "leave-one-out",
         np.where(seen & np.isfinite(k), k, np.nan),
         log_weights,
         [left for _, _, left in found if left is not None] if all(left for _, _, left in found) else [],
@@ -264,12 +271,21 @@ def widely_applicable(fit: Fit, data: Any) -> Elpd:
         itself, mean, square = _of_settings(fit, bound)
     itself = np.where(bound.observed_rows, itself - fit.standardised.log_jacobian(bound.observed), np.nan)
     varies = square - mean**2
-    beyond = int(np.sum(varies > VARIES))
-    if beyond > FEW * fit.rows or np.any(varies > MUCH):
-        many = plural(beyond, "row")
-        said = f"waic: the log density of {many} of {fit.rows} varies by more than {VARIES} within the posterior"
-        warnings.warn(f"{said}, where it is too high; fit.loo(data) leaves rows out", GpdslWarning, stacklevel=4)
-    return Elpd(fit, bound, itself - varies, itself, "WAIC")
+    found = Elpd(fit, bound, itself - varies, itself, "WAIC")
+    if said := _too_high(found, varies):
+        warnings.warn(f"waic: {said}; fit.loo(data) leaves rows out", GpdslWarning, stacklevel=4)
+    return found
+
+
+def _too_high(waic: Elpd, varies: Float[np.ndarray, " rows"]) -> str:
+    """By how much it is, beside exact values where there are these, or why it may be; empty where it is not."""
+    if (fit := waic.fit).choice.exact and fit.settings is None:
+        above = float(np.nansum(np.abs(waic.pointwise - leave_one_bound(fit, waic.data).pointwise)))
+        return f"rows differ by {above:.3g} nats in all from what they have when left out" if above > MUCH else ""
+    if (beyond := int(np.sum(varies > VARIES))) <= FEW * fit.rows and not np.any(varies > MUCH):
+        return ""
+    many = f"{plural(beyond, 'row')} of {fit.rows}"
+    return f"the log density of {many} varies by more than {VARIES} within the posterior: it is too high"
 
 
 def _of_settings(fit: Fit, bound: Data) -> Float[np.ndarray, "3 rows"]:
@@ -287,7 +303,7 @@ def _of_settings(fit: Fit, bound: Data) -> Float[np.ndarray, "3 rows"]:
 
 def _expect_noise(fit: Fit, bound: Data, pairs: Sequence[tuple[Beliefs, Posterior]]) -> None:
     """Raise GpdslError where rounding hides the noise of an exact fit."""
-    if not known_exactly(fit):
+    if not fit.choice.exact:
         return
     known = [(Values.of(beliefs, at), beliefs) for beliefs, at in pairs]
     resolved = [values.resolved(beliefs)[bound.observed_rows] for values, beliefs in known if values is not None]
@@ -339,11 +355,6 @@ def log_weights_of(fit: Fit) -> Float[np.ndarray, " settings"]:
     return np.zeros(1) if fit.settings is None else np.log(fit.settings.weights)
 
 
-def known_exactly(fit: Fit) -> bool:
-    """Whether rows leave each setting of the parameters exactly."""
-    return bool(fit.choice.exact)
-
-
 def _leaves_sites(fit: Fit, beliefs: Beliefs) -> bool:
     """Whether rows stand in q by Gaussian sites."""
     if fit.at_rows.by_data:
@@ -364,18 +375,18 @@ def _one_setting(
         others = beliefs if among is None else replace(beliefs, marginals=among, blocks=None)
         return _log_densities(others, among is None, many=True), nothing, others
     if not _leaves_sites(fit, beliefs):
-        one = fields_left_out if beliefs.program.fields and not beliefs.program.opaque else _by_draws
+        one = fields_left_out if beliefs.program.fields and not beliefs.program.opaque else by_draws
         found = by_parts(count, lambda _, rows: one(beliefs.part(rows)), 1)
         if len(odd := np.flatnonzero(~np.isfinite(found[0]))):
-            found[:, odd] = _by_draws(beliefs.part(odd))
+            found[:, odd] = by_draws(beliefs.part(odd))
         return found[0], found[1], None
-    known = Values.of(beliefs, at_rows) if known_exactly(fit) else None
+    known = Values.of(beliefs, at_rows) if fit.choice.exact else None
     left, sound = cavities(beliefs, at_rows, known)
     without = replace(beliefs, marginals=left, blocks=None)
     values, k = _log_densities(without) if known is None else known.log_densities(beliefs), nothing
     odd = np.flatnonzero(~sound)
     if len(odd):
-        values[odd], k[odd] = _by_draws(beliefs.part(odd))
+        values[odd], k[odd] = by_draws(beliefs.part(odd))
     return values, k, without
 
 
@@ -387,12 +398,3 @@ def _log_densities(beliefs: Beliefs, rough: bool = False, many: bool = False) ->
 def _known(at_rows: Posterior) -> bool:
     """Whether the posterior is a draw of all latents, as of Markov chains: rows leave by the weights of draws."""
     return bool(at_rows.q) and not any(np.any(q.root) for q in at_rows.q)
-
-
-def _by_draws(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
-    """log p(y_n | the other rows) from draws of q with smoothed weights 1 / p(y_n | f_n), and Pareto's k."""
-    drawn = drawn_log_densities(beliefs)
-    flat = drawn.reshape(-1, drawn.shape[-1])
-    base = np.broadcast_to(np.log(beliefs.weights), drawn.shape[:2]).reshape(-1)
-    log_weights, k = reweighted(base, flat)
-    return np.stack([np.logaddexp.reduce(log_weights + flat, axis=0), k])

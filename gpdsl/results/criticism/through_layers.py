@@ -36,7 +36,7 @@ from gpdsl.program.joint import Marginals
 from gpdsl.program.program import make_rows, take_rows
 from gpdsl.program.rows import Rows
 from gpdsl.results.criticism.cavity import LEAST, cavities, expected_at
-from gpdsl.results.density import log_densities, of_components
+from gpdsl.results.density import drawn_log_densities, log_densities, of_components
 from gpdsl.results.draws import Draws
 from gpdsl.results.expectation import ROUGH, Beliefs
 from gpdsl.results.fit import Fit
@@ -339,3 +339,12 @@ def _nodes(fit: Fit, parameters: Mapping[str, Any], rows: Rows, count: int, size
         values[..., group.start : group.stop] = around[:, None] + scale * white
     either = np.logaddexp(prior, wide)
     return Nodes(values, log_softmax(prior - either, axis=1), softmax(by_q - either, axis=1), divergence)
+
+
+def by_draws(beliefs: Beliefs) -> Float[np.ndarray, "2 rows"]:
+    """log p(y_n | the other rows) from draws of q with smoothed weights 1 / p(y_n | f_n), and Pareto's k."""
+    drawn = drawn_log_densities(beliefs)
+    flat = drawn.reshape(-1, drawn.shape[-1])
+    base = np.broadcast_to(np.log(beliefs.weights), drawn.shape[:2]).reshape(-1)
+    log_weights, k = reweighted(base, flat)
+    return np.stack([np.logaddexp.reduce(log_weights + flat, axis=0), k])

@@ -260,7 +260,7 @@ def _moved(found: left_out.LeaveOneOut) -> Float[np.ndarray, " rows"]:
 def _rows(found: left_out.LeaveOneOut) -> Int[np.ndarray, " some"]:
     """Those that no approximation is to be trusted with, the worst first."""
     moved = _moved(found)
-    exact = left_out.known_exactly(found.fit)  # else weights tell of these
+    exact = found.fit.choice.exact  # else weights tell of these
     many = np.zeros(len(moved), bool) if exact else moved > MOVED
     odd = np.flatnonzero(many | found.doubtful)
     return odd[np.lexsort((-moved[odd], ~found.doubtful[odd]))]

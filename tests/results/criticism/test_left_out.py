@@ -319,6 +319,18 @@ def test_waic_is_close_where_no_row_matters_much(monkeypatch: pytest.MonkeyPatch
         fit.waic(DATA)
 
 
+def test_waic_says_where_one_row_matters_that_varies_little() -> None:
+    """A row that tells of itself alone has a residual of nearly nothing, so that its log density varies by a half."""
+    model = gpdsl.compile(
+        "input x : real\ninput sd : positive\noutput y : real\nlatent f(x) ~ GP(0, RBF(1))\ny ~ Normal(f, sd)\n"
+    )
+    data = {"x": X, "y": Y + 0.8 * (np.arange(20) == 3), "sd": np.where(np.arange(20) == 3, 1e-5, 0.5)}
+    with pytest.warns(gpdsl.GpdslWarning, match="waic: rows differ by") as said:
+        found = model.fit(data).waic(data)
+    apart = np.abs(found.pointwise - model.fit(data).loo(data).pointwise).sum()
+    assert f"by {apart:.3g} nats in all" in str(said[0].message)
+
+
 def test_refusals() -> None:
     fit = NORMAL.fit(DATA)
     with pytest.raises(gpdsl.GpdslError, match="data that were fitted, 20 rows: other values here of `y`"):
