@@ -359,7 +359,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answered(self) -> tuple[int, dict[str, Any]]:
         try:
-            # Refused is a question that was meant for another server than one of this machine, or for several.
+            # A question that was meant for another server than one of this machine, or for several, is refused.
             named = self.headers.get_all("Host") or []
             if len(named) > 1 or (not named and self.request_version != "HTTP/1.0"):
                 raise Refused(400, "InvalidInput", "a question names its host, once")

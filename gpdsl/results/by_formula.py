@@ -127,10 +127,8 @@ class ByFormula:
 
         Where a jump of the density passes by, the `whole` distribution bends along the latents; moments do not.
         """
-        log_density, named = (
-            self.formula.log_density,
-            dict(zip(map(str, range(99)), self._symbols(), strict=False)),
-        )
+        log_density = self.formula.log_density
+        named = {str(place): symbol for place, symbol in enumerate(self._symbols())}
         bent = whole and bends(log_density, (self.formula.symbol,))
         steep = bent or Quantity(self.beliefs, log_density, self.keys).is_steep(ex.GENTLE)
         values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, named, self.keys)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import expit, gammaln, ndtr, ndtri, stdtr
 
+from gpdsl.results import conditional
 from gpdsl.symbolic.laws import Law
 
 Array = np.ndarray
@@ -87,13 +88,6 @@ SMOOTH: Mapping[str, Callable[[Array, Mapping[str, Array]], Curve]] = {
 }
 """Laws with a density on the whole line that has derivatives everywhere."""
 
-REACHED: Mapping[str, Callable[[Array, Mapping[str, Array]], Array]] = {
-    "Normal": lambda z, _: ndtr(z),
-    "StudentT": lambda z, a: stdtr(a["df"], z),
-    "Logistic": lambda z, _: expit(z),
-}
-"""Their distribution functions alone, of places in units of their scale."""
-
 
 @dataclass(frozen=True, eq=False)
 class Smooth:
@@ -160,8 +154,7 @@ class Smooth:
     def cdf(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
         """The average alone."""
         with np.errstate(all="ignore"):  # where a law has no width
-            z = (np.asarray(y)[:, None] - self.arguments["mean"]) / self._scale
-            return self._averaged(REACHED[self.name](z, self.arguments))
+            return self._averaged(conditional.cdf(Law(self.name, self.arguments), np.asarray(y)[:, None]))
 
     def _averaged(self, values: Float[Array, "n nodes"]) -> Float[Array, " n"]:
         whole = np.broadcast_to(values, (len(values), self.weights.shape[-1]))

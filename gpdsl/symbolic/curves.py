@@ -192,19 +192,9 @@ def _continuous(
     mass = mass / total
     below = np.clip(np.cumsum(mass.sum(axis=1), axis=0), 0.0, 1.0)
     tail = _tail(along, size, line)
-    return Panels(
-        values,
-        mass.reshape(-1, size),
-        below,
-        peak + np.log(total),
-        line,
-        places[0],
-        places[1],
-        places[2],
-        places[3],
-        tail,
-        left,
-    )
+    mode, width, first, last = places
+    log_mass, mass = peak + np.log(total), mass.reshape(-1, size)
+    return Panels(values, mass, below, log_mass, line, mode, width, first, last, tail, left)
 
 
 def _to_the_end(plain: LogDensity, size: int) -> LogDensity:

@@ -27,10 +27,9 @@ from gpdsl.inference.expected_log_likelihood import log_density
 from gpdsl.inference.log_joint import Learnt, LogJoint, together
 from gpdsl.inference.mcmc.chains import LEAST, NEAR, Chains, Position, known_at, log_prior
 from gpdsl.inference.natural.profiled import outer_point, setting_of
-from gpdsl.inference.natural.sites import Sites, never_widening, site_marginals, whitened_posterior
+from gpdsl.inference.natural.sites import Sites, never_widening, site_posterior, whitened_posterior
 from gpdsl.inference.opaque.budget import Spent, require
 from gpdsl.inference.opaque.surrogate import FAILED, Values, arguments_of, evaluate_externals
-from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.posteriors.features import RowSites
 from gpdsl.inference.problem import Problem, Result, as_arrays
 from gpdsl.inference.symmetries import images_of_all
@@ -153,11 +152,12 @@ def spread(
     """w = m + R v, and log |R|."""
     rows, inducing = data
     setting = setting_of(problem, outer_point(problem, dict(learnt), inducing), inducing, rows)
-    white, wider, start = [], jnp.zeros(()), 0
-    for each in site_marginals(setting.views(), sites)[2]:
-        if isinstance(each, Whitened):  # of latents that depend on each other
-            mean, root = together(whitened_posterior(setting, sites))
-            return mean + root @ v, jnp.linalg.slogdet(root)[1]
+    if sites.coupled:
+        mean, root = together(whitened_posterior(setting, sites))
+        return mean + root @ v, jnp.linalg.slogdet(root)[1]
+    seen, white, wider, start = setting.views(), [], jnp.zeros(()), 0
+    prior = seen.prior(len(sites.linear))
+    for each in (site_posterior(view, sites, prior) for view in seen):
         own, start = v[start : start + each.mean.size].reshape(each.mean.shape), start + each.mean.size
         if isinstance(each, RowSites):
             moved, diagonal = own / each.factor, each.factor

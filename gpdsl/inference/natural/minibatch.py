@@ -155,7 +155,7 @@ class MinibatchSearch:
     """Sites by natural gradients, and the rest by Adam, on the same minibatches."""
 
     def __init__(self, problem: Problem) -> None:
-        # The same problem with samples in antithetic pairs.  A precision is the mean of slope times sample; what the
+        # The same problem with samples in antithetic pairs. A precision is the mean of slope times sample; what the
         # slopes of a pair have in common is noise, and drops out. Without that the precisions of a few rows are mostly
         # noise, and their sum need not be positive definite.
         problem = replace(problem, options=replace(problem.options, sampling="antithetic"))
