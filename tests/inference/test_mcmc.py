@@ -15,9 +15,10 @@ from scipy import stats
 
 import gpdsl
 from gpdsl.inference.integrated import STATISTICS
-from gpdsl.inference.mcmc import chains
+from gpdsl.inference.mcmc import chains, engine
 from gpdsl.inference.mcmc.chains import BLOCK, Agreement, Chains, density_of, log_prior, told
 from gpdsl.inference.mcmc.engine import Joint
+from gpdsl.inference.mcmc.slices import told_by
 from gpdsl.inference.natural.sites import Sites, never_widening
 from gpdsl.results.criticism.through_layers import reweighted
 
@@ -323,7 +324,7 @@ ROWS = ROBUST.replace("latent f(x) ~ GP(0, s2 * RBF(1))", "row f ~ Normal(0, sqr
 @pytest.mark.parametrize("text", [ROBUST, COUPLED, ROWS], ids=["one latent", "coupled", "row variables"])
 def test_chains_move_in_what_the_search_says_of_latents(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A density of v is that of w times the volume, everywhere: outliers say that q is wider than the prior."""
-    rng, targets = np.random.default_rng(0), []
+    rng, given, targets = np.random.default_rng(0), [], []
     x = np.append(np.linspace(0, 3, 8), 100.0)  # where nothing else tells of the latent
     y = np.where(x < 9, np.sin(x) + 0.1 * rng.standard_normal(9), 8.0)
 
@@ -332,16 +333,19 @@ def test_chains_move_in_what_the_search_says_of_latents(text: str, monkeypatch: 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Joint, "sample", caught)
+    monkeypatch.setattr(engine, "Joint", lambda *of: given.append(of) or Joint(*of))  # type: ignore[func-returns-value]
     gpdsl.compile(text).fit({"x": x, "y": y}, engine="mcmc", steps=15, diagnose="no")
     (target,) = targets
+    assert (target.data[1] is None) is (text == COUPLED)
+    data = target.joint.data, told_by(*given[0])
     whole, v = target.made[0](target.problem, None), jnp.asarray(rng.standard_normal(len(target.start["white"])))
 
     @jax.jit
     def looked_at(s2: jax.Array) -> tuple[jax.Array, ...]:
         learnt = {"s2": s2}
-        place, wider = whole.place({"learnt": learnt, "white": v}, target.data)
-        slopes = jax.jacfwd(lambda v: whole.place({"learnt": learnt, "white": v}, target.data)[0]["white"])(v)
-        density = density_of(whole, target.data)({"learnt": learnt, "white": v})
+        place, wider = whole.place({"learnt": learnt, "white": v}, data)
+        slopes = jax.jacfwd(lambda v: whole.place({"learnt": learnt, "white": v}, data)[0]["white"])(v)
+        density = density_of(whole, data)({"learnt": learnt, "white": v})
         alone = target.joint.log_likelihood(learnt, place["white"], target.joint.data)
         return wider, slopes, density, alone + log_prior(target.joint, learnt, place["white"])
 

@@ -105,11 +105,14 @@ class Whole:
 
 
 class Joint:
-    """Chains in parameters and latents: in v as `slices` has it, and in w itself where they go on to the prior."""
+    """Chains in parameters and latents: in v as `slices` has it, but in w itself where they go on to the prior, or
+    where rows mix latents: of a product, what sites say at one place is wrong at another."""
 
     def __init__(self, problem: Problem, result: Result) -> None:
         self.problem, self.joint = problem, LogJoint(problem)
-        sites = None if problem.options.temperatures else told_by(problem, result)
+        sites = told_by(problem, result)
+        if problem.options.temperatures or (sites is not None and sites.coupled):
+            sites = None
         white = np.concatenate([np.ravel(q.mean[0]) for q in result.posterior])
         start = {"learnt": result.parameters, "white": white if sites is None else 0 * white}
         self.start: Position = as_arrays(start, problem.options.dtype)
