@@ -36,7 +36,8 @@ class Criticised:
     def waic(self, data: Any) -> Elpd:
         """The widely applicable information criterion, as an expected log predictive density (Watanabe 2010).
 
-        `loo` is more reliable where single rows matter, which is warned of.
+        It is too high where single rows move the posterior, which is warned of where rows differ from those of `loo`
+        by more than a nat in all.
         """
         from gpdsl.results.criticism.left_out import widely_applicable
 

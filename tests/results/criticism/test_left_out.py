@@ -331,6 +331,17 @@ def test_waic_says_where_one_row_matters_that_varies_little() -> None:
     assert f"by {apart:.3g} nats in all" in str(said[0].message)
 
 
+def test_waic_of_counts_says_where_it_is_too_high_by_a_nat_alone() -> None:
+    """The log density of two rows varies by more than 0.4 in the first, and half a nat of the sum is wrong."""
+    model = gpdsl.compile(HEAD.format(kind="count") + "y ~ Poisson(exp(4 * f))\n")
+    fit = model.fit(calm := {"x": X, "y": COUNTS})
+    assert 0.3 < fit.waic(calm).elpd - fit.loo(calm, refits=0).elpd < 1
+    wild = {"x": X[::4], "y": [0, 90, 0, 60, 0]}
+    with pytest.warns(gpdsl.GpdslWarning, match="waic: rows differ by [0-9.]+ nats in all"):
+        found = (fit := model.fit(wild)).waic(wild)
+    assert found.elpd > fit.loo(wild, refits=0).elpd + 1
+
+
 def test_refusals() -> None:
     fit = NORMAL.fit(DATA)
     with pytest.raises(gpdsl.GpdslError, match="data that were fitted, 20 rows: other values here of `y`"):
