@@ -21,7 +21,8 @@ from gpdsl.results.predictive import Predictive, ValuesOf
 from gpdsl.results.quantiles import invert
 from gpdsl.symbolic.counts import Curve
 from gpdsl.symbolic.density_mass import TOLERANCE
-from gpdsl.symbolic.kinks import bends, curve_of
+from gpdsl.symbolic.kinks import bends
+from gpdsl.symbolic.standard import curve_of
 from gpdsl.symbolic.terms import Formula
 
 AT_ONCE = 4096
@@ -61,7 +62,7 @@ class ByFormula:
             def mixture(y: np.ndarray, curves: Curve = curves, weights: np.ndarray = weights) -> np.ndarray:
                 return curves.cdf(np.repeat(y, nodes)).reshape(-1, nodes) @ weights  # noqa: B023
 
-            ends = curves.quantile(np.full(curves.log_mass.shape, p)).reshape(-1, nodes)
+            ends = curves.quantile(np.asarray(p)).reshape(-1, nodes)
             low, high = ends.min(axis=1), ends.max(axis=1)
             widen = 0.0 if curves.discrete else 1e-9 * (1 + np.abs(high - low))
             found.append(invert(mixture, p, low - widen, high + widen, discrete=curves.discrete))

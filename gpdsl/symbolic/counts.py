@@ -59,7 +59,7 @@ class Curve:
         return np.where(found < 0, 0.0, inside)
 
     def quantile(self, p: Array) -> Array:
-        """The smallest value whose distribution function reaches p [n]."""
+        """The smallest value whose distribution function reaches p [n], or one for all."""
         high = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)
         return np.take_along_axis(self.values, high[None], axis=0)[0]
 
@@ -78,7 +78,7 @@ class Cells(Curve):
         return below - (1.0 - share) * mass
 
     def quantile(self, p: Array) -> Array:
-        """The smallest value whose distribution function reaches p [n]."""
+        """The smallest value whose distribution function reaches p [n], or one for all."""
         cell = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)[None]
         first, size, mass, below = self._of(cell)
         short = np.clip((below - p) / np.where(mass > 0, mass, 1.0), 0.0, 1.0)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss, legvander
+from numpy.polynomial.legendre import leg2poly, leggauss, legint, legvander
+from numpy.polynomial.polynomial import polyval
 
 from gpdsl.symbolic.counts import (
     IMPOSSIBLE,
@@ -43,6 +44,8 @@ FAR = (300.0, 330.0)
 SLIGHT = 1e-6
 POINTS, WEIGHTS = leggauss(NODES)
 LEGENDRE = legvander(POINTS, NODES - 1).T
+UP_TO = np.stack([leg2poly(legint(each, lbnd=-1)) for each in ((np.arange(NODES) + 0.5)[:, None] * LEGENDRE).T], axis=1)
+"""The mass at a node in a panel's polynomials, of which the integral from -1 to t has these coefficients."""
 LAST = ((np.arange(NODES) + 0.5)[:, None] * LEGENDRE)[-2:]
 PANELS = 2 * (NEAR_PANELS + FAR_PANELS)
 """As many are computed at once."""
@@ -85,9 +88,10 @@ LINES: dict[str, Line] = {
 
 @dataclass(frozen=True)
 class Panels(Curve):
-    """Continuous ones: `below` is the distribution function where panels end, [panels, n] as all of the below.
+    """Continuous ones: `below` is the distribution function where panels end, [panels, m] as all of the below.
 
-    Panels go from `low` to `high` in u, where v = `mode` + `width` * sinh(u).
+    Panels go from `low` to `high` in u, where v = `mode` + `width` * sinh(u). The n distributions are those of m,
+    moved: `location` + `scale` * z [n], where z is by the one that `columns` says.
     """
 
     line: Line
@@ -96,9 +100,17 @@ class Panels(Curve):
     low: Array
     high: Array
     tail: Array
-    """The density falls as |y|^(-tail - 1) [n]: moments of this order and above do not exist."""
+    """The density falls as |y|^(-tail - 1) [m]: moments of this order and above do not exist."""
     untold: Array
-    """What part of all the mass [n] was not found for certain."""
+    """What part of all the mass [m] was not found for certain."""
+    columns: Array
+    location: Array
+    scale: Array
+
+    def moved(self, columns: Array, location: Array, scale: Array, log_factor: Array) -> Panels:
+        """Some of these on other scales, where densities are larger by a factor."""
+        log_mass = self.log_mass[columns] + log_factor
+        return replace(self, columns=columns, location=location, scale=scale, log_mass=log_mass)
 
     @property
     def discrete(self) -> bool:
@@ -108,52 +120,80 @@ class Panels(Curve):
     @property
     def doubt(self) -> Array:
         """By how much mass differs from one, or may."""
-        return np.maximum(super().doubt, self.untold)
+        return np.maximum(super().doubt, self.untold[self.columns])
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
         mean, variance = super().moments()
         none, infinite = self.tail <= 1 + SLIGHT, self.tail <= 2 + SLIGHT
-        return np.where(none, np.nan, mean), np.where(none, np.nan, np.where(infinite, np.inf, variance))
+        mean, variance = np.where(none, np.nan, mean), np.where(none, np.nan, np.where(infinite, np.inf, variance))
+        return self.location + self.scale * mean[self.columns], self.scale**2 * variance[self.columns]
 
     def cdf(self, y: Array) -> Array:
         """P(Y <= y) for y [n]: of the whole panels below, and of part of one, where the density is a polynomial."""
-        v = self.line.inverse(y)
-        panel = np.minimum(np.sum(self._end < v, axis=0), len(self.low) - 1)
-        low, high, mode, width = (self._of(each, panel) for each in (self.low, self.high, self.mode, self.width))
+        v = self.line.inverse((y - self.location) / self.scale)
+        at = self._places(self._end, v, self.columns)
+        low, high, mode, width = (each.ravel()[at] for each in (self.low, self.high, self.mode, self.width))
         t = 2 * (np.arcsinh((v - mode) / width) - low) / np.where(high > low, high - low, 1.0) - 1
-        value = self._start(panel) + self._part(panel, np.clip(t, -1.0, 1.0))
+        t, part = np.clip(t, -1.0, 1.0), np.zeros(t.shape)
+        for each in self._parts[::-1]:
+            part = part * t + each.ravel()[at]
+        value = self._start.ravel()[at] + np.clip(part, 0.0, self._mass.ravel()[at])
         return np.where(y <= 0, 0.0, value) if self.line is LINES["positive"] else value
 
     def quantile(self, p: Array) -> Array:
-        """The smallest value whose distribution function reaches p [n]."""
-        panel = np.minimum(np.sum(self.below < p - ROUNDING, axis=0), len(self.low) - 1)
-        wanted, a, b = p - self._start(panel), np.full(p.shape, -1.0), np.ones(p.shape)
+        """The smallest value whose distribution function reaches p [n], or one for all."""
+        if p.ndim == 0:
+            all_of = np.arange(self.below.shape[1])
+            return self.location + self.scale * self._reached(np.full(all_of.shape, p), all_of)[self.columns]
+        return self.location + self.scale * self._reached(p, self.columns)
+
+    def _reached(self, p: Array, columns: Array) -> Array:
+        """z where the distribution functions of columns [n] reach p [n], by Newton's steps inside of a panel."""
+        at = self._places(self.below, p - ROUNDING, columns)
+        parts = self._parts.reshape(len(self._parts), -1)[:, at]
+        slopes, wanted = parts[1:] * np.arange(1, len(parts))[:, None], p - self._start.ravel()[at]
+        a, b, t = np.full(p.shape, -1.0), np.ones(p.shape), np.zeros(p.shape)
         for _ in range(60):
-            middle = 0.5 * (a + b)
-            short = self._part(panel, middle) < wanted
-            a, b = np.where(short, middle, a), np.where(short, b, middle)
-        low, high, mode, width = (self._of(each, panel) for each in (self.low, self.high, self.mode, self.width))
-        return self.line.forward(mode + width * np.sinh(low + 0.5 * (high - low) * (1 + b)))
+            lacking = wanted - polyval(t, parts, tensor=False)
+            a, b = np.where(lacking > 0, t, a), np.where(lacking > 0, b, t)
+            with np.errstate(all="ignore"):
+                step = t + lacking / polyval(t, slopes, tensor=False)
+            step = np.where((step >= a) & (step <= b), step, 0.5 * (a + b))
+            t, moved = step, np.abs(step - t)
+            if not np.any(moved > 1e-14):
+                break
+        low, high, mode, width = (each.ravel()[at] for each in (self.low, self.high, self.mode, self.width))
+        return self.line.forward(mode + width * np.sinh(low + 0.5 * (high - low) * (1 + t)))
 
-    @staticmethod
-    def _of(values: Array, panel: Array) -> Array:
-        return np.take_along_axis(values, panel[None], axis=0)[0]
+    def _places(self, ends: Array, wanted: Array, columns: Array) -> Array:
+        """Where in a raveled array [panels, m] the first of ends [panels, m] is that is no less than wanted [n]."""
+        last, m = len(ends) - 1, ends.shape[1]
+        if m == 1:
+            return np.minimum(np.searchsorted(ends[:, 0], wanted), last)
+        found, flat = np.zeros(wanted.shape, int), ends.ravel()
+        for step in 2 ** np.arange(int(last).bit_length())[::-1]:
+            after = found + step
+            less = (after <= last) & (flat[(np.minimum(after, last) - 1) * m + columns] < wanted)
+            found = np.where(less, after, found)
+        return found * m + columns
 
-    def _start(self, panel: Array) -> Array:
-        return np.where(panel > 0, self._of(self.below, np.maximum(panel - 1, 0)), 0.0)
+    @functools.cached_property
+    def _start(self) -> Array:
+        return np.concatenate([np.zeros((1, self.below.shape[1])), self.below[:-1]])
 
     @functools.cached_property
     def _end(self) -> Array:
         return self.mode + self.width * np.sinh(self.high)
 
-    def _part(self, panel: Array, t: Array) -> Array:
-        """Probability [n] of a panel up to t, which goes from -1 to 1."""
-        mass = self.mass.reshape(len(self.low), NODES, -1)
-        moments = np.einsum("kj,jn->kn", LEGENDRE, np.take_along_axis(mass, panel[None, None], axis=0)[0])
-        values = legvander(t, NODES).T
-        rises = np.concatenate([(t + 1)[None], values[2:] - values[:-2]])
-        return np.clip(0.5 * np.sum(moments * rises, axis=0), 0.0, np.maximum(2 * moments[0], 0.0))
+    @functools.cached_property
+    def _mass(self) -> Array:
+        return np.maximum(self.mass.reshape(len(self.low), NODES, -1).sum(axis=1), 0.0)
+
+    @functools.cached_property
+    def _parts(self) -> Array:
+        """Polynomials in t [powers, panels, m]: probabilities of panels up to t, which goes from -1 to 1."""
+        return np.einsum("kj,pjm->kpm", UP_TO, self.mass.reshape(len(self.low), NODES, -1))
 
 
 def curve(
@@ -194,7 +234,8 @@ def _continuous(
     tail = _tail(along, size, line)
     mode, width, first, last = places
     log_mass, mass = peak + np.log(total), mass.reshape(-1, size)
-    return Panels(values, mass, below, log_mass, line, mode, width, first, last, tail, left)
+    moved = np.arange(size), np.zeros(size), np.ones(size)
+    return Panels(values, mass, below, log_mass, line, mode, width, first, last, tail, left, *moved)
 
 
 def _to_the_end(plain: LogDensity, size: int) -> LogDensity:

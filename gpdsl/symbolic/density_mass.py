@@ -25,10 +25,10 @@ from gpdsl.symbolic.densities import DENSITIES
 from gpdsl.symbolic.errors import NotNormalised, OutsideOutput
 from gpdsl.symbolic.expectations import has_external
 from gpdsl.symbolic.kernel_values import UnknownSizes, start_of
-from gpdsl.symbolic.kinks import curve_of
 from gpdsl.symbolic.laws import Law, log_density, log_weights
 from gpdsl.symbolic.numeric import evaluate
 from gpdsl.symbolic.stable import TAILS
+from gpdsl.symbolic.standard import curve_of
 from gpdsl.symbolic.terms import Formula, density_formula
 from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key
 

@@ -15,8 +15,8 @@ import sympy as sp
 from gpdsl.errors import GpdslError
 from gpdsl.symbolic import functions as f
 from gpdsl.symbolic.conditions import both, choose, condition, equal, less, less_equal, opposite
-from gpdsl.symbolic.counts import Array, Curve, LogDensity
-from gpdsl.symbolic.curves import LINES, Line, curve
+from gpdsl.symbolic.counts import Array
+from gpdsl.symbolic.curves import LINES, Line
 from gpdsl.symbolic.functions import floor
 from gpdsl.symbolic.gaussian import linear, parts_of, pull_exponentials
 from gpdsl.symbolic.numeric import Budget, NotPolynomial, evaluate, expand_about
@@ -228,27 +228,6 @@ def _stepping(expression: sp.Expr, step: sp.Expr, latents: Sequence[sp.Symbol], 
     except NotPolynomial:
         return False
     return isinstance(step, floor) and len(latents) == 1
-
-
-def curve_of(
-    log_density: sp.Expr,
-    symbol: sp.Symbol,
-    known: Mapping[sp.Symbol, Array],
-    size: int,
-    kind: str,
-    computed: LogDensity | None = None,
-) -> Curve:
-    """The distributions of an output by its log density, for values [n] of its other symbols, n = `size`.
-
-    It may be `computed` in another way; what is looked at besides is where it jumps, and where terms of sums lie.
-    """
-
-    def of(formula: sp.Expr) -> LogDensity:
-        return lambda y: np.broadcast_to(evaluate(formula, {**known, symbol: y}), y.shape)
-
-    terms = terms_of(log_density, symbol) if kind in LINES else []
-    cuts = cuts_of(log_density, symbol, known, size, kind)
-    return curve(computed or of(log_density), size, kind, cuts, [of(each) for each in terms if len(terms) > 1])
 
 
 def terms_of(log_density: sp.Expr, symbol: sp.Symbol) -> list[sp.Expr]:

@@ -17,9 +17,9 @@ from gpdsl.language.errors.base import Mistake
 from gpdsl.symbolic.counts import Curve
 from gpdsl.symbolic.densities import Arguments, Array, Density, Formula, Values
 from gpdsl.symbolic.functions import expm1, lgamma, log1mexp
-from gpdsl.symbolic.kinks import curve_of
 from gpdsl.symbolic.numeric import TABLE, evaluate
 from gpdsl.symbolic.stable import Tails, generic, stable
+from gpdsl.symbolic.standard import curve_of
 from gpdsl.symbolic.translate import Translator
 
 AT_ONCE = 4096

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import sympy as sp
@@ -10,9 +12,11 @@ from scipy.special import expit
 from scipy.stats.distributions import rv_frozen
 
 from gpdsl.symbolic import conditions, functions as f
-from gpdsl.symbolic.curves import LINES, curve
+from gpdsl.symbolic.curves import LINES, Panels, curve
 from gpdsl.symbolic.functions import absolute
 from gpdsl.symbolic.kinks import cuts_of, terms_of
+from gpdsl.symbolic.numeric import evaluate
+from gpdsl.symbolic.standard import curve_of
 
 Y = sp.Symbol("y", real=True)
 
@@ -199,3 +203,70 @@ def test_the_parts_of_panels_add_up() -> None:
     assert counts.discrete
     np.testing.assert_array_equal(counts.cdf(np.full(3, -0.5)), 0.0)
     np.testing.assert_allclose(counts.cdf(np.full(3, 6.9)), stats.poisson.cdf(6, [0.2, 7.0, 90.0]))
+
+
+SCALE, SHAPE = sp.symbols("b a", positive=True)
+MEAN, ABOVE = sp.Symbol("m", real=True), sp.Symbol("y", positive=True)
+Z = (Y - MEAN) / SCALE
+
+
+@pytest.mark.parametrize(
+    ("formula", "y", "law"),
+    [
+        (-absolute(MEAN - Y) / SCALE, Y, stats.laplace),
+        (-f.log1p(Z**2 / 5) * 3 - sp.log(SCALE), Y, lambda m, b: stats.t(5, m, b)),
+        (
+            conditions.choose(conditions.less(Y, MEAN), 3 * Z, -Z / 3),
+            Y,
+            lambda m, b: stats.laplace_asymmetric(1 / 3, m, b),
+        ),
+        (2 * sp.log(ABOVE) - ABOVE * sp.exp(-MEAN), ABOVE, lambda m, b: stats.gamma(3, scale=np.exp(m))),
+        (-((sp.log(ABOVE) - MEAN) ** 2) / 2 - sp.log(ABOVE), ABOVE, lambda m, b: stats.lognorm(1, scale=np.exp(m))),
+        (0.5 * sp.log(ABOVE / SCALE) - (ABOVE / SCALE) ** 1.5, ABOVE, lambda m, b: stats.weibull_min(1.5, scale=b)),
+    ],
+    ids=["laplace", "student", "asymmetric", "gamma", "lognormal", "weibull"],
+)
+def test_distributions_of_a_location_and_a_scale_are_integrated_once(
+    formula: sp.Expr, y: sp.Symbol, law: Callable[..., rv_frozen]
+) -> None:
+    """Of 300 rows, each at hundreds of values of a latent, one by one took a minute."""
+    given = {MEAN: np.linspace(-2, 3, 500), SCALE: np.geomspace(0.1, 20, 500)}
+    found = curve_of(formula, y, given, 500, "real" if y is Y else "positive")
+    assert isinstance(found, Panels) and found.low.shape[1] == 1
+    expected = law(*given.values())
+    mean, variance = found.moments()
+    np.testing.assert_allclose(mean, expected.mean(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(variance, expected.var(), rtol=1e-8)
+    heights = evaluate(formula, {**given, y: expected.ppf(0.4)})
+    np.testing.assert_allclose(found.log_mass, heights - expected.logpdf(expected.ppf(0.4)), atol=1e-8)
+    p = np.random.default_rng(0).uniform(size=500)
+    np.testing.assert_allclose(found.cdf(expected.ppf(p)), p, atol=1e-9)
+    np.testing.assert_allclose(expected.cdf(found.quantile(p)), p, atol=1e-9)
+    np.testing.assert_allclose(expected.cdf(found.quantile(np.array(0.3))), 0.3, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        f.logsumexp(-((Y - MEAN) ** 2), -(Y**2)),
+        -absolute(Y - MEAN) - absolute(Y) / 2,
+        conditions.choose(conditions.less(Y, 0), Y, -Y * SCALE),
+        -((Y - MEAN) ** 2) - sp.exp(Y),
+        -absolute(MEAN * Y),
+    ],
+)
+def test_what_else_is_fixed_in_a_density_keeps_it_from_being_moved(formula: sp.Expr) -> None:
+    given = {MEAN: np.linspace(-2, 3, 5), SCALE: np.geomspace(0.1, 20, 5)}
+    found = curve_of(formula, Y, given, 5, "real")
+    assert isinstance(found, Panels) and found.low.shape[1] == 5
+
+
+def test_as_many_distributions_as_there_are_shapes() -> None:
+    given = {MEAN: np.linspace(-2, 3, 60), SHAPE: np.tile([1.0, 2.5, 4.0], 20)}
+    formula = (SHAPE - 1) * sp.log(ABOVE) - ABOVE * sp.exp(-MEAN)
+    found = curve_of(formula, ABOVE, given, 60, "positive")
+    assert isinstance(found, Panels) and found.low.shape[1] == 3
+    expected = stats.gamma(given[SHAPE], scale=np.exp(given[MEAN]))
+    np.testing.assert_allclose(found.moments(), [expected.mean(), expected.var()], rtol=1e-9)
+    p = np.random.default_rng(0).uniform(size=60)
+    np.testing.assert_allclose(found.quantile(p), expected.ppf(p), rtol=1e-7)
