@@ -154,10 +154,12 @@ def test_an_interrupt_that_comes_where_exceptions_are_lost_comes_again(
             self.last()
 
     with watching(waits=False) as watch:
+        start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             Finalised(lambda: signal.raise_signal(number))
             time.sleep(10)
         assert watch.number == number and said == []
+        assert time.monotonic() - start < 5  # it has ended what the main thread waits for
         Finalised(lambda: 1 / 0)
         assert said == [ZeroDivisionError]
 

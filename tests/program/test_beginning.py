@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import jax
 import pytest
+
+import gpdsl
+from gpdsl.program import beginning
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEN = "import os; print(os.environ['PJRT_NPROC'], jax.config.values['jax_cpu_enable_async_dispatch'])"
@@ -46,6 +51,25 @@ def test_it_has_threads_enough_and_waits_for_its_programs(program: str) -> None:
 def test_who_has_begun_it_before_is_warned(program: str) -> None:
     """Once, though gpdsl looks when it is imported and when it first needs JAX."""
     assert said(program)[1].count("GpdslWarning: JAX has computed before gpdsl could tell it how") == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "asynchronous", "backend", "told"),
+    [(2, True, "cpu", 1), (7, True, "cpu", 1), (8, True, "cpu", 0), (2, False, "cpu", 0), (2, True, "gpu", 0)],
+)
+def test_whoever_may_wait_for_ever_is_warned(
+    cores: int, asynchronous: bool, backend: str, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards nothing is dispatched to another thread, whatever was chosen before."""
+    jax.devices()
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    jax.config.update(beginning.ASYNCHRONOUS, asynchronous)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        beginning.before_jax_begins()
+    assert [each.category for each in found] == [gpdsl.GpdslWarning] * told
+    assert jax.config.values[beginning.ASYNCHRONOUS] is False
 
 
 def test_a_draw_from_the_prior_tells_it_too() -> None:

@@ -61,6 +61,12 @@ HEADERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
+def test_steps_of_a_mixture_are_counted_from_its_first_to_its_last(kept: dict[str, Kept]) -> None:
+    """Three with equal weights, as many as are asked for, and after these, one at least, with weights that are free."""
+    steps = {kind: fit.arrays["history"][:, 0].tolist() for kind, fit in kept.items()}
+    assert steps == {"exact": [1, 2, 3], "labels": [1, 2, 3, 4], "counts": [1, 2, 3]}
+
+
 @pytest.mark.parametrize("kind", ["exact", "labels"])
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_header_that_no_fit_has_is_an_error(kind: str, name: str, kept: dict[str, Kept], tmp_path: Path) -> None:
