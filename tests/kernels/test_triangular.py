@@ -37,3 +37,14 @@ def test_products(size: int, batch: tuple[int, ...], monkeypatch: pytest.MonkeyP
     expected += right @ right.swapaxes(-1, -2), upper @ symmetric @ lower, upper @ lower
     for found, known in zip(every, expected, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(t.LEAF, [2, 2, 4, 2, 2]), (2 * t.LEAF, [1.25, 1.25, 2.1875, 0.625, 1.25])]
+)
+def test_larger_matrices_leave_out_most_of_what_is_nothing(size: int, expected: list[float]) -> None:
+    """In multiplications and additions for each number of a cube: ten blocks of sixteen, and twenty of sixty-four."""
+    matrix = np.zeros((size, size), np.float32)
+    products = (t.lower_times, t.times_lower, t.congruence, lambda a, _: t.gram_of_lower(a), t.symmetric_product)
+    found = [jax.jit(each).lower(matrix, matrix).cost_analysis()["flops"] / size**3 for each in products]
+    assert found == pytest.approx(expected)
