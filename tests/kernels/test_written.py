@@ -169,6 +169,9 @@ CASES = {
         "exp(-2*sin(pi*r/p)^2/ls^2)",
         lambda a, b, ls, p: np.exp(-2 * np.sin(np.pi * norm(a - b) / p) ** 2 / ls**2),
     ),
+    "distance, an even function of several columns": by_formula(
+        "x", "r; ls", "1/cosh(r/ls)", lambda a, b, ls: 1 / np.cosh(norm(a - b) / ls)
+    ),
     "distance, a limit at zero": by_formula(
         "x", "r; ls", "sin(r/ls)/(r/ls)", lambda a, b, ls: np.sinc(norm(a - b) / ls / np.pi)
     ),

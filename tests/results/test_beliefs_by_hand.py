@@ -143,6 +143,22 @@ def test_one_steep_expectation_makes_all_of_a_program_fine() -> None:
         assert steep[k, n] == pytest.approx(right, abs=1e-8)
 
 
+def test_what_is_too_steep_along_one_of_two_latents_for_few_nodes_is_told() -> None:
+    """Of what is steep, and of what is not: that is the integral over a grid."""
+    at = beliefs()
+    f, g, (m, v), (mean, variance) = latent(at, "f"), latent(at, "g"), moments(at, "f"), moments(at, "g")
+    gentle, steep = (Quantity(at, sp.tanh(s * f) / (1 + sp.exp(f - g)), ("e",)) for s in (0.5, 30.0))
+    assert not steep.expectation(False, False)[1]
+    found, right = gentle.expectation(False, False)
+    z = np.linspace(-9.0, 9.0, 61)
+    weights = norm.pdf(z) / norm.pdf(z).sum()
+    values = (m + np.sqrt(v) * z)[:, :, None, None, :]
+    others = (mean[..., None] + np.sqrt(variance)[..., None] * z)[..., None]
+    expected = (np.tanh(0.5 * values) / (1.0 + np.exp(values - others)) @ weights) @ weights
+    assert right
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_what_is_found_is_kept_by_its_axes_and_not_where_numbers_are_given() -> None:
     at = beliefs()
     f, c, (mean, variance) = latent(at, "f"), sp.Dummy("c", real=True), moments(at, "f")
