@@ -366,6 +366,10 @@ def test_the_most_that_is_added_to_a_row_has_no_sign(monkeypatch: pytest.MonkeyP
     problem: Any = SimpleNamespace(program=None)
     added, worst, right = resolution._quickly_added(problem, (), None, None)  # type: ignore[arg-type]
     assert float(added) == pytest.approx(1.0 - 5.0 + 0.375) and float(worst) == pytest.approx(5.0) and bool(right)
+    left = jnp.asarray([[0.5, 0.0, 1.0], [0.1, 0.2, 0.0]])
+    monkeypatch.setattr(resolution, "quadrature_errors", lambda *_: (by_row, left))
+    finely = resolution._added(problem, None, (None, None, None, None), None)  # type: ignore[arg-type]
+    np.testing.assert_allclose(finely, [1.0 - 5.0 + 0.375, 0.25 * 1.5 + 0.75 * 0.3, 5.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("worst", "ends", "told"), [(0.5, -8.0, -8.0), (0.5, -11.0, -9.7), (1e-9, -8.0, -9.7)])

@@ -24,7 +24,7 @@ from gpdsl.inference.layered.propagation import Expected, Layers
 from gpdsl.inference.layered.start import INNER_SD, NARROW, _enough, _projection, may_be_none, passing_on, start_layers
 from gpdsl.inference.plan.options import Options
 from gpdsl.inference.posteriors.features import factorise, sparse_features
-from gpdsl.inference.problem import Found, Monitor, Result
+from gpdsl.inference.problem import Found, Monitor, Report, Result
 from gpdsl.kernels.functionals import Values
 from gpdsl.program.groups import kernel_values
 from gpdsl.program.program import make_rows
@@ -483,6 +483,22 @@ class Chosen:
 
     inducing: int
     reasons: dict[str, str] = field(default_factory=dict)
+
+
+def test_a_callback_is_told_of_steps_and_seconds_since_the_first_of_several_fits() -> None:
+    """And of the bound before, until there is one."""
+    told: list[Report] = []
+    before = Monitor(9)
+    before.history[:] = [(2, -8.0, 0.1), (7, -5.0, 0.3)]
+    task = Task(None, None, Options(), told.append).after(before, "two layers: ")  # type: ignore[arg-type]
+    assert task.callback is not None
+    for elbo in (-np.inf, -3.0):
+        task.callback(Report(4, 50, elbo, 10.0, None, "fit"))
+    assert [(each.step, each.steps, each.elbo, each.stage) for each in told] == [
+        (11, 57, -5.0, "two layers: fit"),
+        (11, 57, -3.0, "two layers: fit"),
+    ]
+    assert all(10.0 < each.elapsed <= 10.0 + before.elapsed for each in told)
 
 
 @pytest.mark.parametrize(

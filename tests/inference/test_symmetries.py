@@ -81,6 +81,14 @@ def test_changes_are_those_of_a_formula(formula: Any, kinds: list[str], changes:
     assert own == changes and evaluations < 20
 
 
+@pytest.mark.parametrize(("beside", "change"), [(1e3, ((0, 1), (1, 1))), (1.0, None)])
+def test_slopes_are_nothing_beside_the_largest_of_any_value(beside: float, change: Change | None) -> None:
+    """Of two latents of two values: those of the second are only noise where one of the first is large."""
+    atoms = Atoms((2, 2), ("f", "g"), (False, False), (False, False), 0)
+    here, there = ([np.array([1e-3, beside]), np.array([each, 0.0])] for each in (1e-8, -3e-7))
+    assert symmetries._matched(here, there, atoms, {}, ()) == change
+
+
 def test_a_scale_changes_its_sign_with_one_of_the_latents() -> None:
     """b f, b f g, and (f - g) b: the latent that goes with it is found by its derivative, or tried."""
     f, g = slice(1, 4), slice(4, 7)

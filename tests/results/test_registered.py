@@ -15,6 +15,7 @@ import gpdsl
 from gpdsl.distributions import enter
 from gpdsl.language.vocabulary import DISTRIBUTIONS
 from gpdsl.results import conditional
+from gpdsl.symbolic import registered
 from gpdsl.symbolic.densities import DENSITIES, Density
 from gpdsl.symbolic.laws import Law
 from gpdsl.symbolic.numeric import evaluate
@@ -127,6 +128,15 @@ def test_mathematics_of_a_registration(support: str, kind: str, density: str, cd
             expected = np.log(one.cdf(high) - one.cdf(low))
             found = evaluate(tails.between(sp.Float(low), sp.Float(high), a), {})
             assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_distributions_are_integrated_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered, "AT_ONCE", 2)
+    k, p = np.array([[0.8, 0.35, 1.7], [2.5, 0.6, 1.2]]), np.array([[0.1], [0.7]])
+    law = law_of(Registration("W", {"k": "positive"}, "unit"), "log(k) + (k - 1)*log(y)", GIVEN)[0]
+    assert law.moments is not None and law.quantile is not None
+    np.testing.assert_allclose(law.moments({"k": k}), [stats.beta(k, 1).mean(), stats.beta(k, 1).var()], rtol=1e-6)
+    np.testing.assert_allclose(law.quantile(p, {"k": k}), stats.beta(k, 1).ppf(p), rtol=1e-6)
 
 
 def test_what_is_given_counts_before_integrals() -> None:
