@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
-from jaxtyping import Array
 
 from gpdsl.errors import GpdslWarning
-from gpdsl.lowering.table import evaluate
-from gpdsl.program.cache import jit
 from gpdsl.results import expectation as ex
 from gpdsl.results.integrals import Quantity
-from gpdsl.results.nodes import joint_weights, nodes_of, weighted_nodes
-from gpdsl.results.predictive import Predictive, ValuesOf
+from gpdsl.results.nodes import SPREAD_STEPS, joint_weights, nodes_of, weighted_nodes
+from gpdsl.results.predictive import LOOKED_AT, Predictive, ValuesOf
 from gpdsl.results.quantiles import invert
 from gpdsl.symbolic.counts import Curve
 from gpdsl.symbolic.density_mass import TOLERANCE
@@ -25,11 +22,14 @@ from gpdsl.symbolic.kinks import bends
 from gpdsl.symbolic.standard import curve_of
 from gpdsl.symbolic.terms import Formula
 
-AT_ONCE = 4096
-"""Distributions put on a grid together."""
+AT_ONCE, KEPT = 2048, 1 << 22
+"""Distributions put on a grid together, and numbers that are kept of them for another question."""
 
-POINTS = 1000
-"""About how many values each is computed at."""
+STEPS, CLOSE = (8, 4, 1), 1e-7
+"""Of evenly spaced nodes of a latent one of so many is tried: where averages over each second of these are as near."""
+
+POINTS, PARTS = 1000, 10
+"""About how many values each is computed at, and how many of these take as long as its distribution function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +47,11 @@ class ByFormula:
 
     def mean(self) -> np.ndarray:
         """Predictive mean."""
-        return self._moments()[0] if self.law is None else self.law.mean()
+        return self._moments[0] if self.law is None else self.law.mean()
 
     def variance(self) -> np.ndarray:
         """Predictive variance."""
-        return self._moments()[1] if self.law is None else self.law.variance()
+        return self._moments[1] if self.law is None else self.law.variance()
 
     def quantile(self, p: float) -> np.ndarray:
         """The smallest value whose predictive distribution function reaches `p`."""
@@ -85,8 +85,10 @@ class ByFormula:
 
     @property
     def nodes(self) -> int:
-        """How many values the distribution function is an average of."""
-        return POINTS * len(self._at_nodes(True)[1])
+        """How many values the distribution function is an average of; few where its parts are known already."""
+        if True in self._kept:
+            return PARTS * max(len(weights) for _, weights in self._kept[True])
+        return POINTS * self._at_nodes(True)[1].size
 
     def draw(self, values: ValuesOf, generator: np.random.Generator) -> np.ndarray:
         """Draws [count, rows, *keys], where `values` gives an expression at drawn latents."""
@@ -105,6 +107,7 @@ class ByFormula:
         parts = {at: uniform.ravel()[at : at + AT_ONCE] for at in range(0, uniform.size, AT_ONCE)}
         return np.concatenate([of(at, len(part), part) for at, part in parts.items()]).reshape(shape)
 
+    @functools.cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         means, variances = [], []
         for curves, weights in self._curves():
@@ -124,32 +127,47 @@ class ByFormula:
         return self.beliefs.count * int(np.prod(self.sizes))
 
     def _at_nodes(self, whole: bool) -> tuple[dict[sp.Symbol, np.ndarray], np.ndarray]:
-        """What the density reads, [elements, nodes], and the nodes' weights.
+        """What the density reads, [elements, S, K], and the nodes' weights [S, K].
 
         Where a jump of the density passes by, the `whole` distribution bends along the latents; moments do not.
         """
-        log_density = self.formula.log_density
-        named = {str(place): symbol for place, symbol in enumerate(self._symbols())}
-        bent = whole and bends(log_density, (self.formula.symbol,))
-        steep = bent or Quantity(self.beliefs, log_density, self.keys).is_steep(ex.GENTLE)
-        values, weights = (nodes_of if steep else weighted_nodes)(self.beliefs, named, self.keys)
-        joint = joint_weights(weights, self.beliefs).reshape(-1)
-        full = {
-            symbol: np.broadcast_to(np.asarray(values[name]), (*values[name].shape[:3], *self.sizes))
-            for name, symbol in named.items()
-        }
-        return {symbol: each.reshape(len(joint), self._count).T for symbol, each in full.items()}, joint
+        log_density, beliefs = self.formula.log_density, self.beliefs
+        named, quantity = dict(enumerate(self._symbols())), Quantity(beliefs, log_density, self.keys)
+        even = len(quantity.integrand.arguments) == 1 and (not beliefs.rough or quantity.is_steep(ex.GENTLE))
+        even = even or (whole and bends(log_density, (self.formula.symbol,)))
+        asked = {str(place): symbol for place, symbol in named.items()}
+        values, weights = (nodes_of if even else weighted_nodes)(beliefs, asked, self.keys)
+        joint = joint_weights(weights, beliefs)
+        full = (np.broadcast_to(np.asarray(each), (*each.shape[:3], *self.sizes)) for each in values.values())
+        flat = (np.moveaxis(each.reshape(*joint.shape, self._count), -1, 0) for each in full)
+        return dict(zip(named.values(), flat, strict=True)), joint
 
     def _curves(self, *, whole: bool = False) -> Iterator[tuple[Curve, np.ndarray]]:
         """The conditional distributions at the nodes of the latents, some rows at a time, and the nodes' weights."""
+        if whole in self._kept:
+            yield from self._kept[whole]
+            return
         flat, joint = self._at_nodes(whole)
-        size, doubt = max(1, AT_ONCE // len(joint)), []
-        for start in range(0, self._count, size):
-            part = {symbol: each[start : start + size].reshape(-1) for symbol, each in flat.items()}
-            found = self._curve(part, min(size, self._count - start) * len(joint))
-            doubt.append(found.doubt.reshape(-1, len(joint)) @ joint)
-            yield found, joint
+        steps, first, doubt, kept = STEPS if len(joint) == SPREAD_STEPS + 1 else (1,), 0, [], []
+        while first < self._count:
+            weights = joint[:: steps[0]] / joint[:: steps[0]].sum()
+            rows = slice(first, min(first + max(1, AT_ONCE // weights.size), self._count))
+            part = {symbol: each[rows, :: steps[0]].reshape(-1) for symbol, each in flat.items()}
+            found = self._curve(part, (rows.stop - first) * weights.size)
+            if len(steps) > 1 and not _enough(found, weights):
+                steps = steps[1:]
+                continue
+            first, one = rows.stop, weights.reshape(-1)
+            doubt.append(found.doubt.reshape(-1, one.size) @ one)
+            kept += [(found, one)] if sum(each.mass.size for each, _ in kept) < KEPT else []
+            yield found, one
         self._say(np.concatenate(doubt))
+        if sum(len(each.log_mass) // one.size for each, one in kept) == self._count:
+            self._kept[whole] = kept
+
+    @functools.cached_property
+    def _kept(self) -> dict[bool, list[tuple[Curve, np.ndarray]]]:
+        return {}
 
     def _say(self, doubt: np.ndarray) -> None:
         """A warning of distributions [n] whose mass is not one."""
@@ -163,24 +181,27 @@ class ByFormula:
             )
 
     def _curve(self, leaves: dict[sp.Symbol, np.ndarray], size: int) -> Curve:
-        order = tuple(leaves)
-        compiled = _compiled(self.formula.log_density, self.formula.symbol, order)
-
-        def log_density(y: np.ndarray) -> np.ndarray:
-            return np.broadcast_to(np.asarray(compiled(y, [leaves[each] for each in order])), y.shape)
-
         formula = self.formula
-        return curve_of(formula.log_density, formula.symbol, leaves, size, formula.kind, log_density)
+        return curve_of(formula.log_density, formula.symbol, leaves, size, formula.kind)
 
 
-@functools.lru_cache(maxsize=64)
-def _compiled(
-    formula: sp.Expr, symbol: sp.Symbol, others: tuple[sp.Symbol, ...]
-) -> Callable[[np.ndarray, list[np.ndarray]], Array]:
-    """A formula at values y of a symbol and values of the others; one program for each size of a grid."""
+def _enough(curves: Curve, weights: np.ndarray) -> bool:
+    """Whether averages over nodes with these weights [S, K] are those over every second of them.
 
-    def at(y: Array, given: list[Array]) -> Array:
-        known = {symbol: y, **dict(zip(others, given, strict=True))}
-        return evaluate(formula, known.__getitem__)
+    Of moments, and of the distribution function at some places. Where curves are smooth along the nodes, the error of
+    a trapezoidal rule is squared where nodes are halfway closer; where they bend, it is an eighth.
+    """
+    few = weights.reshape(-1), (weights * (np.arange(len(weights)) % 2 == 0)[:, None]).reshape(-1)
+    whole, some = (each / each.sum() for each in few)
+    places = np.searchsorted(np.cumsum(weights.sum(axis=1)), LOOKED_AT) * weights.shape[1]
 
-    return jit(at, brief=True)
+    def apart(values: np.ndarray) -> np.ndarray:
+        return np.abs(values.reshape(-1, whole.size) @ (whole - some))
+
+    with np.errstate(all="ignore"):
+        middles = curves.quantile(np.asarray(0.5)).reshape(-1, whole.size)
+        shares = [apart(curves.cdf(np.repeat(middles[:, place], whole.size))) for place in places]
+        mean, variance = curves.moments()
+        spread = np.sqrt((variance + mean**2).reshape(-1, whole.size) @ whole)
+        errors = [*shares, apart(mean) / spread, apart(variance + mean**2) / spread**2]
+    return all(np.nanmax(each, initial=0.0) < CLOSE for each in errors)

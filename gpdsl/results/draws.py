@@ -50,7 +50,9 @@ def predictive_of(beliefs: Beliefs, o: ObservationTerms, keys: tuple[str, ...]) 
     beliefs.program.verify_registered()
     law = None if o.law is None else Predictive(beliefs, o.law, keys, sizes_of(beliefs, keys))
     if o.formula is not None:
-        return ByFormula(beliefs, o.formula, keys, sizes_of(beliefs, keys), None if o.warp else law)
+        whole = ByFormula(beliefs, o.formula, keys, sizes_of(beliefs, keys), None if o.warp else law)
+        known: ByFormula = beliefs.found.setdefault((o.formula, keys), whole)
+        return known
     assert law is not None
     return law if o.warp is None else Warped(beliefs, law, o.warp)
 

@@ -224,8 +224,8 @@ def _continuous(
         inner = np.concatenate([np.clip(np.nan_to_num(line.inverse(cuts)), *ends), between])
         edges = np.concatenate([low, np.sort(inner, axis=0), high])
         pieces = [_piece(along, *each, tops) for each in zip(edges[:-1], edges[1:], strict=True)]
-        places, logs, left = _settled(along, np.concatenate(pieces, axis=1))
-        values = line.forward(_nodes(places)[0]).reshape(-1, size)
+        places, nodes, logs, left = _settled(along, np.concatenate(pieces, axis=1))
+        values = line.forward(nodes).reshape(-1, size)
     peak = logs.max(axis=(0, 1))
     mass = np.exp(logs - peak)
     total = mass.sum(axis=(0, 1))
@@ -290,37 +290,42 @@ def _nodes(places: Array) -> tuple[Array, Array]:
     """Nodes of panels [4, panels, n], and the logarithms of their weights, [panels, nodes, n]."""
     mode, width, low, high = places[:, :, None]
     half = 0.5 * (high - low)
-    at = low + half * (1.0 + POINTS[:, None])
-    return mode + width * np.sinh(at), np.log(half * WEIGHTS[:, None] * width * np.cosh(at))
+    up = np.exp(low + half * (1.0 + POINTS[:, None]))
+    down = 1.0 / up
+    return mode + 0.5 * width * (up - down), np.log(up + down) + np.log(0.5 * half * width) + np.log(WEIGHTS[:, None])
 
 
-def _settled(along: LogDensity, places: Array) -> tuple[Array, Array, Array]:
-    """Panels in order, of which those that nodes do not tell are halved, logarithms of the mass at their nodes
+def _settled(along: LogDensity, places: Array) -> tuple[Array, Array, Array, Array]:
+    """Panels in order, of which those that nodes do not tell are halved, these nodes and logarithms of the mass there
     [panels, nodes, n], and what part of all the mass [n] is not told yet."""
 
-    def of(places: Array) -> Array:
+    def of(places: Array) -> tuple[Array, Array]:
         nodes, weights = _nodes(places)
         parts = [along(each.reshape(-1, places.shape[-1])) for each in np.split(nodes, len(nodes) // PANELS)]
-        return finite(np.concatenate(parts).reshape(nodes.shape) + weights)
+        return nodes, finite(np.concatenate(parts).reshape(nodes.shape) + weights)
 
-    def ordered(by: Array) -> tuple[Array, Array]:
+    def ordered(by: Array) -> tuple[Array, Array, Array]:
         order = np.argsort(by, axis=0, kind="stable")
-        return np.take_along_axis(places, order[None], axis=1), np.take_along_axis(logs, order[:, None], axis=0)
+        at = np.take_along_axis(places, order[None], axis=1)
+        return at, *(np.take_along_axis(each, order[:, None], axis=0) for each in (nodes, logs))
 
-    logs = of(places)
+    nodes, logs = of(places)
+    count = len(logs)
     for _ in range(ROUNDS):
         left = _untold(logs, places)
         if not left.any() or logs.size > MOST_NODES:
             break
-        places, logs = ordered(-left)
+        places, nodes, logs = ordered(-left)
         *centre, low, high = places[:, : PANELS // 2]
         middle = 0.5 * (low + high)
         halves = np.concatenate([[*centre, low, middle], [*centre, middle, high]], axis=1)
         places = np.concatenate([halves, places[:, PANELS // 2 :]], axis=1)
-        logs = np.concatenate([of(halves), logs[PANELS // 2 :]])
+        nodes, logs = (
+            np.concatenate([new, old[PANELS // 2 :]]) for new, old in zip(of(halves), (nodes, logs), strict=True)
+        )
     mode, width, low, high = places
-    places, logs = ordered(mode + width * np.sinh(0.5 * (low + high)))
-    return places, logs, left.sum(axis=0)
+    found = (places, nodes, logs) if len(logs) == count else ordered(mode + width * np.sinh(0.5 * (low + high)))
+    return *found, left.sum(axis=0)
 
 
 def _untold(logs: Array, places: Array) -> Array:

@@ -33,35 +33,18 @@ class Standard:
     scale: sp.Expr
 
 
-def curve_of(
-    log_density: sp.Expr,
-    symbol: sp.Symbol,
-    known: Mapping[sp.Symbol, Array],
-    size: int,
-    kind: str,
-    computed: LogDensity | None = None,
-) -> Curve:
-    """The distributions of an output by its log density, for values [n] of its other symbols, n = `size`.
-
-    It may be `computed` in another way; what is looked at besides is where it jumps, and where terms of sums lie.
-    """
+def curve_of(log_density: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array], size: int, kind: str) -> Curve:
+    """The distributions of an output by its log density, for values [n] of its other symbols, n = `size`."""
     standard = standard_of(log_density, symbol, kind) if size > 1 and kind in ("real", "positive") else None
     found = None if standard is None else _moved(standard, log_density, symbol, known, size, kind)
-    return found or _each(log_density, symbol, known, size, kind, computed)
+    return found or _each(log_density, symbol, known, size, kind)
 
 
-def _each(
-    log_density: sp.Expr,
-    symbol: sp.Symbol,
-    known: Mapping[sp.Symbol, Array],
-    size: int,
-    kind: str,
-    computed: LogDensity | None = None,
-) -> Curve:
+def _each(log_density: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array], size: int, kind: str) -> Curve:
     of = functools.partial(_of, symbol=symbol, known=known)
     terms = terms_of(log_density, symbol) if kind in LINES else []
     cuts = cuts_of(log_density, symbol, known, size, kind)
-    return curve(computed or of(log_density), size, kind, cuts, [of(each) for each in terms if len(terms) > 1])
+    return curve(of(log_density), size, kind, cuts, [of(each) for each in terms if len(terms) > 1])
 
 
 def _of(formula: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array]) -> LogDensity:
