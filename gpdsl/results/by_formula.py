@@ -148,14 +148,15 @@ class ByFormula:
             yield from self._kept[whole]
             return
         flat, joint = self._at_nodes(whole)
-        steps, first, doubt, kept = STEPS if len(joint) == SPREAD_STEPS + 1 else (1,), 0, [], []
+        steps, first, doubt = list(STEPS) if len(joint) == SPREAD_STEPS + 1 else [1], 0, []
+        kept: list[tuple[Curve, np.ndarray]] = []
         while first < self._count:
             weights = joint[:: steps[0]] / joint[:: steps[0]].sum()
             rows = slice(first, min(first + max(1, AT_ONCE // weights.size), self._count))
             part = {symbol: each[rows, :: steps[0]].reshape(-1) for symbol, each in flat.items()}
             found = self._curve(part, (rows.stop - first) * weights.size)
             if len(steps) > 1 and not _enough(found, weights):
-                steps = steps[1:]
+                del steps[0]
                 continue
             first, one = rows.stop, weights.reshape(-1)
             doubt.append(found.doubt.reshape(-1, one.size) @ one)

@@ -219,7 +219,8 @@ def _of_draws(y: Array, draws: Array) -> Array:
 LEVELS = np.array([0, 0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.94, 0.97, 0.99, 0.997, 1])
 """Shares of the draws between which a distribution function is smooth; the squares of what lies beyond are nothing."""
 
-NODES = 4
+GAPS, NODES = 2, 4
+"""Of the widest gaps among the draws, as between tops, whose ends are edges too; nodes between two edges."""
 RULE = list(zip(*np.polynomial.legendre.leggauss(NODES), strict=True))
 """Gauss's between two of these."""
 
@@ -240,9 +241,11 @@ class _Integral:
         edges = drawn[np.rint(LEVELS * (len(drawn) - 1)).astype(int)]
         if not np.isfinite(edges).all():
             raise NoLawError
-        middle = edges[len(edges) // 2]
+        middle, inner = edges[len(edges) // 2], drawn[len(drawn) // 100 : -(len(drawn) // 100) or None]
+        widest = np.argsort(-np.diff(inner, axis=0), axis=0, kind="stable")[:GAPS]
+        gaps = [np.take_along_axis(inner, widest + k, axis=0) for k in (0, 1)]
         edges = np.concatenate(
-            [[2 * edges[0] - middle], edges, [2 * edges[-1] - middle + (1.0 if whole else 0.0)], [known]]
+            [[2 * edges[0] - middle], edges, [2 * edges[-1] - middle + (1.0 if whole else 0.0)], [known], *gaps]
         )
         edges = np.sort(np.floor(edges) if whole else edges, axis=0)
         panels = zip(edges, edges[1:], strict=False)

@@ -19,6 +19,10 @@ NEGLIGIBLE = 45.0
 IMPOSSIBLE = -1e6
 """A log density below which a constant says that there is none."""
 
+FALLS, EVEN, SLIGHT = 2.0 ** np.array([28.0, 34.0, 40.0]), 0.05, 2e-3
+"""Counts between which the fall of a tail is measured, how alike falls are that are of one power, and to what it is
+known."""
+
 Array = np.ndarray
 LogDensity = Callable[[Array], Array]
 
@@ -64,11 +68,27 @@ class Curve:
         return np.take_along_axis(self.values, high[None], axis=0)[0]
 
 
+def existing(tail: Array, slight: float, mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Mean and variance where a density falls as |y|^(-tail - 1): moments of this order and above do not exist."""
+    none, infinite = tail <= 1 + slight, tail <= 2 + slight
+    return np.where(none, np.nan, mean), np.where(none, np.nan, np.where(infinite, np.inf, variance))
+
+
 @dataclass(frozen=True)
 class Cells(Curve):
     """Too many whole numbers to be told one by one: `values` stand for all from `first` [points, n] to the next."""
 
     first: Array
+    tail: Array
+
+    @property
+    def doubt(self) -> Array:
+        """All of the mass is missing where that is infinite."""
+        return np.where(self.tail <= SLIGHT, np.inf, super().doubt)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
+        return existing(self.tail, SLIGHT, *super().moments())
 
     def cdf(self, y: Array) -> Array:
         """P(Y <= y) for y [n]: of the cells below, and of the numbers of one, which are equally probable."""
@@ -139,7 +159,16 @@ def _in_cells(log_density: LogDensity, size: int) -> Curve:
     middle = [finite(log_density(each)) for each in (np.floor(values), np.ceil(values))]
     with np.errstate(divide="ignore"):
         heights = np.logaddexp(*middle) + np.log(0.5 * sizes)
-    return Cells(values, *_told(heights), first)
+    return Cells(values, *_told(heights), first, _tail(log_density, size))
+
+
+def _tail(log_density: LogDensity, size: int) -> Array:
+    """The power by which counts fall, less one: infinite where they fall by none, or faster."""
+    heights = finite(log_density(FALLS[:, None] * np.ones(size)))
+    with np.errstate(invalid="ignore"):
+        near, far = -np.diff(heights, axis=0) / np.diff(np.log(FALLS))[:, None]
+        even = (np.abs(near - far) < EVEN) & (heights[-1] > IMPOSSIBLE)
+    return np.where(even, far - 1.0, np.inf)
 
 
 def _about(log_density: LogDensity, grid: Array, best: Array) -> Array:

@@ -25,6 +25,7 @@ from gpdsl.symbolic.counts import (
     Curve,
     LogDensity,
     discrete,
+    existing,
     finite,
 )
 
@@ -124,9 +125,7 @@ class Panels(Curve):
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
-        mean, variance = super().moments()
-        none, infinite = self.tail <= 1 + SLIGHT, self.tail <= 2 + SLIGHT
-        mean, variance = np.where(none, np.nan, mean), np.where(none, np.nan, np.where(infinite, np.inf, variance))
+        mean, variance = existing(self.tail, SLIGHT, *super().moments())
         return self.location + self.scale * mean[self.columns], self.scale**2 * variance[self.columns]
 
     def cdf(self, y: Array) -> Array:
@@ -306,8 +305,8 @@ def _settled(along: LogDensity, places: Array) -> tuple[Array, Array, Array, Arr
 
     def ordered(by: Array) -> tuple[Array, Array, Array]:
         order = np.argsort(by, axis=0, kind="stable")
-        at = np.take_along_axis(places, order[None], axis=1)
-        return at, *(np.take_along_axis(each, order[:, None], axis=0) for each in (nodes, logs))
+        at, own = np.take_along_axis(places, order[None], axis=1), order[:, None]
+        return at, np.take_along_axis(nodes, own, axis=0), np.take_along_axis(logs, own, axis=0)
 
     nodes, logs = of(places)
     count = len(logs)

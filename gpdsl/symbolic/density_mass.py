@@ -86,7 +86,8 @@ def masses(translator: Translator, formula: Formula, values: Mapping[str, np.nda
         return np.broadcast_to(evaluate(formula.log_density, {**fixed, formula.symbol: y}), y.shape)
 
     with np.errstate(all="ignore"):
-        found = np.exp(curve_of(formula.log_density, formula.symbol, fixed, len(TRIED), formula.kind).log_mass)
+        curves = curve_of(formula.log_density, formula.symbol, fixed, len(TRIED), formula.kind)
+        found = np.where(np.isinf(curves.doubt), np.inf, np.exp(curves.log_mass))
         if formula.kind not in LINES:
             return found
         falls = _falls(log_density, LINES[formula.kind], formula.kind)

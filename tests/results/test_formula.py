@@ -107,6 +107,14 @@ def test_a_density_with_tops_far_apart_and_probabilities_of_conditions() -> None
     np.testing.assert_allclose(found.mean("y"), 150.0 + 0.5 * laws[0][0], rtol=1e-10)
     share = sum(0.5 * stats.norm.sf(0.3, *each) for each in laws)
     np.testing.assert_allclose(found.probability("not 2*y <= 0.6"), share, atol=1e-9)
+    means, sds = np.array([found.mean("f")[0], 300.0]), np.sqrt([1.0 + found.variance("f")[0], 1.0])
+
+    def apart(mean: np.ndarray, sd: np.ndarray) -> float:
+        return float(np.mean(stats.foldnorm(np.abs(mean) / sd, scale=sd).mean()))
+
+    expected = apart(means - 150.0, sds) - 0.5 * apart(means[:, None] - means, np.hypot(sds[:, None], sds))
+    # between shares of draws, two of which have the gap between them, the distribution function is not smooth
+    np.testing.assert_allclose(found.crps("y", [150.0], draws=400), expected, rtol=3e-5)
 
 
 def test_a_density_of_a_transformed_output() -> None:

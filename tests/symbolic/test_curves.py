@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy as sp
 from scipy import stats
-from scipy.special import expit
+from scipy.special import expit, zeta
 from scipy.stats.distributions import rv_frozen
 
 from gpdsl.symbolic import conditions, functions as f
@@ -270,3 +270,17 @@ def test_as_many_distributions_as_there_are_shapes() -> None:
     np.testing.assert_allclose(found.moments(), [expected.mean(), expected.var()], rtol=1e-9)
     p = np.random.default_rng(0).uniform(size=60)
     np.testing.assert_allclose(found.quantile(p), expected.ppf(p), rtol=1e-7)
+
+
+def test_counts_whose_tails_fall_slowly_have_no_variance_and_no_mean() -> None:
+    """Of the zeta law with an exponent of 3, the variance was 5.3."""
+    power = np.array([0.9, 1.9, 3.0, 3.5, 60.0])
+    found = curve(lambda n: -power * np.log1p(n), 5, "count")
+    mean, variance = found.moments()
+    np.testing.assert_array_equal(np.isnan(mean), power <= 2)
+    np.testing.assert_array_equal(np.isfinite(variance), power > 3)
+    np.testing.assert_array_equal(np.isinf(variance), power == 3)
+    np.testing.assert_allclose(mean[2:4], zeta(power[2:4] - 1) / zeta(power[2:4]) - 1, rtol=1e-4)
+    np.testing.assert_array_equal(np.isinf(found.doubt), power <= 1)
+    geometric = curve(lambda n: n * np.log1p(-1 / np.array([1e5, 1e8, 1e11])), 3, "count").moments()
+    assert np.isfinite(geometric).all()
