@@ -9,9 +9,9 @@ import numpy as np
 
 ZOOMED, ZOOMS = 21, 14
 """Of a finer grid, and how often one is laid."""
-MOST, NUMBERS, LARGEST = 2**14, 2**24, 2.0**52
+MOST, NUMBERS, LARGEST = 2**12, 2**24, 2.0**52
 """Counts that are told one by one, of all distributions together as well, and the largest that is told at all."""
-LOOK, ALONE, GROWTH, TOPS, WITHIN = 1.05, 512, 1.02, 3, 1024
+LOOK, ALONE, GROWTH, TOPS, WITHIN = 1.05, 256, 1.04, 3, 512
 """How densely another top is looked for. Of counts in cells: up to where each has its own, by how much those grow
 beyond, and how many are about each of how many tops, as of inflated zeros and mixtures."""
 ROUNDING = 1e-12
@@ -76,10 +76,14 @@ def existing(tail: Array, slight: float, mean: Array, variance: Array) -> tuple[
 
 @dataclass(frozen=True)
 class Cells(Curve):
-    """Too many whole numbers to be told one by one: `values` stand for all from `first` [points, n] to the next."""
+    """Too many whole numbers to be told one by one: all from `first` [points, n] to the next, whose means are `values`.
+
+    Inside of a cell probabilities rise along a line, by a `tilt` from -1 to 1.
+    """
 
     first: Array
     tail: Array
+    tilt: Array
 
     @property
     def doubt(self) -> Array:
@@ -88,25 +92,36 @@ class Cells(Curve):
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance [n] after normalisation; NaN where there is no mean, and infinite variances."""
-        return existing(self.tail, SLIGHT, *super().moments())
+        mean, variance = super().moments()
+        size = np.maximum(self._sizes, 1.0)
+        inside = (size**2 - 1.0) / 12.0 - (self.tilt * (size + 1.0) / 6.0) ** 2
+        return existing(self.tail, SLIGHT, mean, variance + np.sum(self.mass * inside, axis=0))
 
     def cdf(self, y: Array) -> Array:
-        """P(Y <= y) for y [n]: of the cells below, and of the numbers of one, which are equally probable."""
-        cell = np.maximum(np.sum(self.first <= y, axis=0) - 1, 0)[None]
-        first, size, mass, below = self._of(cell)
-        share = np.clip((np.floor(y) + 1.0 - first) / np.maximum(size, 1.0), 0.0, 1.0)
+        """P(Y <= y) for y [n]: of the cells below, and of some numbers of one."""
+        first, size, mass, below, tilt = self._of(np.maximum(np.sum(self.first <= y, axis=0) - 1, 0)[None])
+        some = np.clip(np.floor(y) + 1.0 - first, 0.0, size)
+        share = some * (1.0 + tilt * (some - size) / np.maximum(size - 1.0, 1.0)) / np.maximum(size, 1.0)
         return below - (1.0 - share) * mass
 
     def quantile(self, p: Array) -> Array:
         """The smallest value whose distribution function reaches p [n], or one for all."""
         cell = np.clip(np.sum(self.below < p - ROUNDING, axis=0), 0, len(self.values) - 1)[None]
-        first, size, mass, below = self._of(cell)
-        short = np.clip((below - p) / np.where(mass > 0, mass, 1.0), 0.0, 1.0)
-        return first + np.maximum(np.ceil((1.0 - short) * size - ROUNDING * size), 1.0) - 1.0
+        first, size, mass, below, tilt = self._of(cell)
+        wanted = size * (1.0 - np.clip((below - p) / np.where(mass > 0, mass, 1.0), 0.0, 1.0))
+        slope = tilt / np.maximum(size - 1.0, 1.0)
+        begin = 1.0 - slope * size
+        root = begin + np.sqrt(np.maximum(begin**2 + 4.0 * slope * wanted, 0.0))
+        some = 2.0 * wanted / np.where(root > 0, root, 1.0)
+        return first + np.clip(np.ceil(some - ROUNDING * size), 1.0, np.maximum(size, 1.0)) - 1.0
+
+    @property
+    def _sizes(self) -> Array:
+        return np.diff(self.first, axis=0, append=self.first[-1:] + 1.0)
 
     def _of(self, cell: Array) -> list[Array]:
-        sizes = np.diff(self.first, axis=0, append=self.first[-1:] + 1.0)
-        return [np.take_along_axis(each, cell, axis=0)[0] for each in (self.first, sizes, self.mass, self.below)]
+        each = self.first, self._sizes, self.mass, self.below, self.tilt
+        return [np.take_along_axis(values, cell, axis=0)[0] for values in each]
 
 
 def finite(values: Array) -> Array:
@@ -154,12 +169,26 @@ def _in_cells(log_density: LogDensity, size: int) -> Curve:
     order = np.argsort(tops, axis=0)[-TOPS:]
     order = np.where(np.take_along_axis(tops, order, axis=0) > -np.inf, order, order[-1])
     first = np.sort(np.concatenate([wide, *(_about(log_density, wide, each[None]) for each in order)]), axis=0)
-    sizes = np.diff(first, axis=0, append=first[-1:] + 1.0)
-    values = first + 0.5 * np.maximum(sizes - 1.0, 0.0)
-    middle = [finite(log_density(each)) for each in (np.floor(values), np.ceil(values))]
+    return _filled(log_density, first, np.diff(first, axis=0, append=first[-1:] + 1.0))
+
+
+def _filled(log_density: LogDensity, first: Array, size: Array) -> Cells:
+    """Cells by parabolas through their first, middle and last numbers, whose sums are those of Simpson's rule for whole
+    numbers."""
+    half = 0.5 * (size - 1.0)
+    between = np.where(size % 2 == 0, 0.125, 0.0)  # of an even number there is none in the middle
+    with np.errstate(all="ignore"):
+        share = np.where(size < 3, 0.0, ((size**2 - 1.0) / 24.0 - between) / (0.5 * half**2 - between))
+        low, high = (finite(log_density(first + far * np.maximum(2 * half, 0.0))) for far in (0.0, 1.0))
+        middle = [finite(log_density(first + np.maximum(each, 0.0))) for each in (np.floor(half), np.ceil(half))]
+        inner, outer = np.logaddexp(*middle) + np.log(0.5 - 0.5 * share), np.logaddexp(low, high) + np.log(0.5 * share)
+        heights = np.logaddexp(inner, outer)
+        tilt = np.clip(np.nan_to_num(0.5 * (np.exp(high - heights) - np.exp(low - heights))), -1.0, 1.0)
+    tilt = np.where(size < 2, 0.0, tilt)
+    values = first + np.maximum(half, 0.0) + tilt * (size + 1.0) / 6.0
+    tail = _tail(log_density, first.shape[1])
     with np.errstate(divide="ignore"):
-        heights = np.logaddexp(*middle) + np.log(0.5 * sizes)
-    return Cells(values, *_told(heights), first, _tail(log_density, size))
+        return Cells(values, *_told(heights + np.log(size)), first, tail, tilt)
 
 
 def _tail(log_density: LogDensity, size: int) -> Array:

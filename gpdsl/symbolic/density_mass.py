@@ -35,7 +35,7 @@ from gpdsl.symbolic.translate import NeedsElements, Translator, axis_key
 TRIED = (-1.0, 0.0, 1.5)
 """Values of the latents at which the mass is computed."""
 
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4
 LARGEST = 1e6
 """Larger integrals are counted as infinite."""
 
@@ -129,7 +129,7 @@ def mass_words(found: np.ndarray) -> str:
     low, high = found.min(), found.max()
     return (
         "integrates to "
-        + (f"{low:.4g}" if high - low < TOLERANCE * high else f"{low:.4g} to {high:.4g}")
+        + (f"{low:.5g}" if high - low < 10 * TOLERANCE * high else f"{low:.5g} to {high:.5g}")
         + ", not to one"
     )
 

@@ -93,10 +93,11 @@ def test_probability_outside_of_the_output(kind: str, law: str, mass: str) -> No
 
 def test_integrals_are_told_as_what_they_are() -> None:
     """At several values of the latents: all one, one of them infinite or too large, one without an answer, a range."""
-    told = [mass_words(np.array(each)) for each in ([1.0, 1.0005], [2.0, np.inf], [2.0, 1e7], [np.nan, np.inf])]
+    told = [mass_words(np.array(each)) for each in ([1.0, 1.00005], [2.0, np.inf], [2.0, 1e7], [np.nan, np.inf])]
     assert told[0] == "" and told[1] == told[2] == "does not have a finite integral"
     assert told[3].startswith("falls so slowly")
     assert mass_words(np.array([0.5, 0.5003])) == "integrates to 0.5, not to one"
+    assert mass_words(np.array([1.0002, 1.0002])) == "integrates to 1.0002, not to one"
     assert mass_words(np.array([1.0, 0.5, 0.9e6])) == "integrates to 0.5 to 9e+05, not to one"
 
 
