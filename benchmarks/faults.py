@@ -107,9 +107,19 @@ def _signless(node: ast.AST, even: bool) -> bool:
 
 
 def _limits(tree: ast.AST) -> set[ast.expr]:
-    """Sides of comparisons that are named numbers, or so many times something: no half or double of them is wrong."""
+    """Sides of comparisons, and terms of these, that are named numbers or so many times something: no half or double of
+    them is wrong."""
     compared = (node for node in ast.walk(tree) if isinstance(node, ast.Compare))
-    return {side for node in compared for side in (node.left, *node.comparators) if _chosen(side)}
+    sides = (side for node in compared for side in (node.left, *node.comparators))
+    return {term for side in sides for term in _terms(side) if _chosen(term)}
+
+
+def _terms(node: ast.expr) -> Iterator[ast.expr]:
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+            yield from (*_terms(left), *_terms(right))
+        case _:
+            yield node
 
 
 def _chosen(node: ast.expr) -> bool:

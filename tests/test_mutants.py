@@ -65,10 +65,13 @@ def test_signs_of_what_is_squared_are_left_alone(tmp_path: Path) -> None:
 
 def test_limits_that_named_numbers_set_are_left_alone(tmp_path: Path) -> None:
     """But not what is computed with them, nor which way round it is compared."""
-    (tmp_path / "limits.py").write_text("a = x > 2 * MANY\nb = y * MANY\nc = x * y > z\nd = range(MANY) or range(n)")
+    (tmp_path / "limits.py").write_text(
+        "a = x > 2 * MANY\na = x > y + MANY * z\nb = y * MANY\nc = x * y > z\nd = range(MANY) or range(n)"
+    )
     made = [(each.line, each.kind) for each in faults.mutants_of(tmp_path / "limits.py", tmp_path)]
-    factors = [(2, "factor")] * 2 + [(3, "factor")] * 2
-    assert sorted(made) == sorted([(1, "comparison"), *factors, (3, "comparison"), (4, "off by one")])
+    factors = [(3, "factor")] * 2 + [(4, "factor")] * 2
+    compared = [(1, "comparison"), (2, "comparison"), (2, "sign"), (4, "comparison")]
+    assert sorted(made) == sorted([*compared, *factors, (5, "off by one")])
 
 
 def test_the_lines_of_a_fault_are_those_of_its_statement(found: dict[str, list]) -> None:
