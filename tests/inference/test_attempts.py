@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import gpdsl
-from gpdsl.inference.attempts import LITTLE, _may_be_worthless, _repeated, attempt, exchangeable
+from gpdsl.inference import attempts
+from gpdsl.inference.attempts import LITTLE, Attempt, _may_be_worthless, _repeated, attempt, exchangeable
 from gpdsl.inference.posteriors.family import Whitened
 from gpdsl.inference.problem import Problem, Result
 from gpdsl.inference.unrelated_rows import best_levels, value_of_nothing
@@ -273,3 +277,41 @@ def test_posteriors_near_the_prior_or_of_unrelated_values_may_be_worthless(facto
     assert _may_be_worthless(Result({}, [], [q, q], np.ones(1), 0.0, 0.0)) == worthless
     apart = Whitened(100 * mean, root * np.eye(2))
     assert _may_be_worthless(Result({}, [], [apart, apart], np.ones(1), 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("elbos", "said", "doubt"),
+    [
+        ((-12.0,), "", ""),
+        (
+            (-12.0, -10.0, -11.0),
+            "; best of 3 starts (nats below it: 4.0 from the first start, 0.0 from draw 1, 2.0 from draw 2)",
+            "no two starts",
+        ),
+        (
+            (-50.0, -10.0, -10.001, -12.5, -90.0),
+            "; best of 5 starts (nats below it: 80.0 from the first start, 0.0 from draw 1, 0.0 from draw 2, "
+            "5.0 from draw 3, 160.0 from draw 4)",
+            "2 of 4 random starts",
+        ),
+        (
+            (-10.0, -10.0, -10.001),
+            "; best of 3 starts (nats below it: 0.0 from the first start, 0.0 from draw 1, 0.0 from draw 2)",
+            "",
+        ),
+    ],
+)
+def test_the_best_of_several_starts_says_how_far_below_the_others_are(
+    elbos: tuple[float, ...], said: str, doubt: str
+) -> None:
+    """In nats of the data, though a bound weighs the divergence; a note tells of too few random ones that agree."""
+    tried = [
+        Attempt(
+            f"draw {number}" if number else "the first start", Result({}, [], [], np.ones(1), elbo, 0.0, "done"), ()
+        )
+        for number, elbo in enumerate(elbos)
+    ]
+    problem: Any = SimpleNamespace(options=SimpleNamespace(beta=2.0))
+    found = attempts._concluded(problem, tried, "", drawn=True)
+    assert found.elbo == max(elbos) and found.message == f"done{said}" and len(found.ends) == len(elbos) - 1
+    assert [doubt in note for note in found.notes] == [True] * bool(doubt)
