@@ -126,12 +126,9 @@ def mass_words(found: np.ndarray) -> str:
         return "falls so slowly that its integral is infinite, or beyond what can be computed"
     if not np.all(np.isfinite(found)) or found.max() > LARGEST:
         return "does not have a finite integral"
-    low, high = found.min(), found.max()
-    return (
-        "integrates to "
-        + (f"{low:.5g}" if high - low < 10 * TOLERANCE * high else f"{low:.5g} to {high:.5g}")
-        + ", not to one"
-    )
+    low, high = (f"{each:.{4 if abs(each - 1.0) > 10 * TOLERANCE else 5}g}" for each in (found.min(), found.max()))
+    alike = np.ptp(found) < 10 * TOLERANCE * found.max()
+    return f"integrates to {low if alike else f'{low} to {high}'}, not to one"
 
 
 # The probability that a law of numbers has between two bounds.
