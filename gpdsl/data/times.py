@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 
@@ -94,8 +95,14 @@ def _refuse(found: Found, absent: list[bool]) -> None:
         missing = value is None or value != value  # NaN is the one value that differs from itself
         formats = [format_of(each) for each in found.values.ravel() if isinstance(each, str)]
         form = isinstance(value, str) and format_of(value) and max(formats)  # `%m` first where one tells so
-        wrong = NotATime(column, row, shown(value), form or "")
+        wrong = NotATime(column, row, shown(value), form if form and _is_day(value, form) else "")
         raise Wrong(NotFinite(column, row, "missing") if missing else wrong)
+
+
+def _is_day(text: str, form: str) -> bool:
+    with suppress(ValueError):
+        return bool(datetime.strptime(text.strip(), form))
+    return False
 
 
 def as_data(
@@ -130,3 +137,23 @@ def texts_of(dates: np.ndarray) -> list[str]:
         return [each.isoformat() for each in dates.tolist()]
     days = bool(np.all(dates == dates.astype("M8[D]")))
     return [(each.date() if days else each).isoformat() for each in dates.tolist()]
+
+
+def ordered(values: np.ndarray, what: str) -> np.ndarray:
+    """Values [rows] whose order is that of time: of texts the times, or numbers, that these spell.
+
+    Raises GpdslError for other words, which are in the order of the alphabet.
+    """
+    if not any(isinstance(each, str) for each in values.tolist()):
+        return values
+    found = [moment_in(str(each)) for each in values]
+    if None not in found:
+        return np.array(found, object)
+    try:
+        return values.astype(float)
+    except ValueError:
+        row = found.index(None)
+        raise GpdslError(
+            f"{what} has {shown(values[row])} in row {row + 1}, which is no time and no number: "
+            "the order of words is not that of time. Write dates as 2024-01-05, or number the words in their order"
+        ) from None

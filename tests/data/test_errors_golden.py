@@ -159,6 +159,7 @@ EXAMPLES: dict[str, Example] = {
     "number_in_a_time": Example(models.TIME, sheet("t,y", "2024,2", "2025,3")),
     "text_in_a_time": Example(models.TIME, sheet("t,y", "2024-01-05,2", "5/1/2024,3")),
     "year_of_two_digits": Example(models.TIME, sheet("t,y", "05.01.24,2", "31.12.24,3")),
+    "day_that_is_none": Example(models.TIME, sheet("t,y", "31.01.2025,2", "31.02.2025,3")),
     "zones_differ": Example(models.TIME, sheet("t,y", "2024-01-05T00:00+02:00,2", "2024-01-06T00:00,3")),
     "not_a_column_of_numbers": Example(models.REAL, pd.DataFrame({"x": [1, 2], "y": [{"a": 1}, None]})),
     "ragged_list": Example(models.REAL, {"x": [[1, 2], [3]], "y": [1, 2]}),

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from gpdsl.data import Data, read_table
 from gpdsl.data.bound import level_columns
 from gpdsl.data.errors import shown
+from gpdsl.data.times import ordered
 from gpdsl.errors import GpdslError, GpdslWarning, plural, quoted
 from gpdsl.inference.plan.options import Options
 from gpdsl.language.model import Axis
@@ -75,7 +76,8 @@ def leave_future_out(
     """See `Fit.leave_future_out`."""
     what = "leave_future_out"
     bound = left_out.fitted_rows(fit, data, what)
-    times, place = np.unique(_column(data, bound, by or _time(fit), what), return_inverse=True)
+    by = _time(fit) if by is None else by
+    times, place = np.unique(_moments(_column(data, bound, by, what), fit, bound, by), return_inverse=True)
     count = len(times)
     first = max(count // 2, 1) if first is None else first
     _check_whole(f"{what}: first", first, 1, count - 1, f"the rows have {plural(count, 'time')}")
@@ -164,8 +166,22 @@ def _time(fit: Fit) -> str:
     raise GpdslError(f"leave_future_out: which is the time? It could be {named}: say by={(*times, 'column')[0]!r}")
 
 
+def _moments(values: np.ndarray, fit: Fit, bound: Data, by: str) -> np.ndarray:
+    """Values whose order is that of time."""
+    told = fit.program.declarations.inputs.get(by)
+    if told is not None and told.label is not None:
+        words = bound.levels.get(told.label.name or "")
+        values = values if words is None else np.array(words, object)[values.astype(int) - 1]
+    return _comparable(ordered(values, f"leave_future_out: by = `{by}`"), by, "leave_future_out")
+
+
 def _column(data: Any, bound: Data, by: str, what: str) -> np.ndarray:
     """The values of an input, or of any column of the data; values that can be put in order."""
+    if not isinstance(by, str):
+        raise GpdslError(
+            f"{what}: by takes the name of an input or of a column, and no {type(by).__name__}; "
+            "add these values to the data as a column, and name that"
+        )
     if by in bound.inputs:
         values = bound.inputs[by]
     else:
@@ -182,13 +198,13 @@ def _column(data: Any, bound: Data, by: str, what: str) -> np.ndarray:
     missing = [row for row, value in enumerate(values.tolist(), 1) if value is None or value != value]
     if missing:
         raise GpdslError(f"{what}: by = `{by}` has no value in row {missing[0]}")
-    return values if values.dtype != object else _comparable(values, by, what)
+    return _comparable(values, by, what)
 
 
 def _comparable(values: np.ndarray, by: str, what: str) -> np.ndarray:
-    """Text or dates as they are. Raises GpdslError for a mixture, which has no order."""
+    """The values as they are. Raises GpdslError for a mixture, which has no order."""
     try:
-        sorted(set(values.tolist()))
+        sorted(set(values.tolist()) if values.dtype == object else ())
     except TypeError as problem:
         raise GpdslError(f"{what}: by = `{by}` has values of several types, which have no order") from problem
     return values

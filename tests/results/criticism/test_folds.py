@@ -209,8 +209,17 @@ def test_found_beside_fits() -> None:
         (lambda fit: fit.cross_validate({**DATA, "g": [None, *"a" * 23]}, by="g"), "by = `g` has no value in row 1"),
         (lambda fit: fit.leave_future_out(DATA, 24), "first = 24: expected a whole number from 1 to 23"),
         (lambda fit: fit.leave_future_out(DATA, ahead=3, every=2), "every = 2: .* no row is predicted twice"),
+        (lambda fit: fit.leave_future_out({**DATA, "g": SITE}, by="g"), "`g` has p in row 1, which is no time and no"),
+        (lambda fit: fit.cross_validate(DATA, by=SITE), "cross_validate: by takes the name .*, and no ndarray"),
     ],
 )
 def test_what_cannot_be_asked(ask: Any, said: str) -> None:
     with pytest.raises(gpdsl.GpdslError, match=said):
         ask(HELD.fit(DATA))
+
+
+def test_days_that_are_text_are_in_the_order_of_time() -> None:
+    days = [f"{1 + 3 * k % 30}.{1 + 3 * k // 30}.2024" for k in range(24)]  # 10.1.2024 is before 4.2.2024
+    fit, data = HELD.fit(DATA), {**DATA, "day": days}
+    later = fit.leave_future_out(data, 22, ahead=2, by="day")
+    np.testing.assert_array_equal(later.folds, (np.arange(24) > 21).astype(int))
