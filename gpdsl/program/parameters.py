@@ -246,7 +246,7 @@ def make_parameters(
     for what, names in (("fixed", fixed), ("init", initial or {})):
         for name in names:
             if name not in declared:
-                raise GpdslError(f"{what}: the model has no parameter `{name}`; it has {', '.join(declared) or 'none'}")
+                raise GpdslError(f"{what}: {_no_parameter(name, translator.declarations)}")
     values = {n: _start(translator, p, initial or {}) for n, p in declared.items()}
     held = {n for n, p in declared.items() if p.fixed} | set(fixed)
     return Parameters(
@@ -254,6 +254,17 @@ def make_parameters(
         initial={n: v for n, v in values.items() if n not in held},
         held={n: v for n, v in values.items() if n in held},
     )
+
+
+def _no_parameter(name: str, declarations: m.Declarations) -> str:
+    """What is said of a name that is no parameter's: of levels that are inferred, and of `ell=3`, what they are."""
+    there = ", ".join(declarations.params) or "none"
+    if name in declarations.latents or name in declarations.lets:
+        return f"`{name}` is inferred with the latents, and has no value to start or be held at; parameters: {there}"
+    alone = name.partition("=")[0].strip()
+    if alone in declarations.params:
+        return f"`{name}` has a value; name `{alone}` alone, and give the value by init (--init {name})"
+    return f"the model has no parameter `{name}`; it has {there}"
 
 
 def _start(translator: Translator, param: m.Param, initial: Mapping[str, object]) -> np.ndarray:
