@@ -64,11 +64,15 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Draft:
-    """The text of a model, its output, and the data columns of names that are not found by themselves."""
+    """The text of a model, its output, and the data columns of names that are not found by themselves.
+
+    `passed` is a column that would rather be the output, by its name or place, and why it cannot be.
+    """
 
     text: str
     output: str
     columns: dict[str, str]
+    passed: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def draft(table: Table, name: str, output: str | None) -> Draft:
     for each in given_back:  # a column keeps its name, and what is the draft's own takes another
         own = each.removesuffix("_")
         text = re.sub(rf"\b{each}\b", own, re.sub(rf"\b{own}\b", f"{own}_f", text))
-    return Draft(format_text(text), target.column, asked)
+    return Draft(format_text(text), target.column, asked, _passed(looks))
 
 
 def _refuse_encoding(table: Table) -> None:
@@ -156,6 +160,12 @@ def _target(looks: Sequence[Look], wanted: str | None) -> Look:
         reason = found.reason or "it holds times: expected numbers or words"
         raise GpdslError(f"--output {wanted}: this column cannot be an output: {reason}")
     return found
+
+
+def _passed(looks: Sequence[Look]) -> str:
+    """The column that comes last, or has the name of an output, and why it cannot be one; nothing where it can."""
+    wished = next((each for each in looks if each.column.lower() in OUTPUT_NAMES), looks[-1])
+    return f"`{_line(wished.column)}` cannot be: {wished.reason}" if wished.kind == "none" else ""
 
 
 def _places_rows(column: str) -> bool:

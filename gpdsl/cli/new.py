@@ -116,9 +116,10 @@ def _from_data(arguments: argparse.Namespace) -> int:
     _write(path, made.text)
     columns = "".join(" --column " + shlex.quote(f"{name}={column}") for name, column in made.columns.items())
     data = f"--data {shlex.quote(arguments.data)}{columns}"
+    other = f"; {made.passed}" if made.passed else ""
     print(
         f"written to {path}, for the output `{made.output}`"
-        f"{' (--output takes another)' if arguments.output is None else ''}. Edit it; then\n"
+        f"{f' (--output takes another{other})' if arguments.output is None else ''}. Edit it; then\n"
         f"  gpdsl check {path} {data}\n"
         f"  gpdsl fit {path} {data} --out {name}.gpfit\n"
         f"  gpdsl predict {name}.gpfit --data {shlex.quote(arguments.data)} --out predictions.csv"

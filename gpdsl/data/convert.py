@@ -47,6 +47,13 @@ def number_of(text: str) -> float | None:
         return None
 
 
+def limit_of(text: str) -> str:
+    """The limit of a value that lies below or above one, as laboratories write `<0.05`; nothing of other texts."""
+    found = re.fullmatch(r"\s*[<>≤≥]=?\s*(\S+)\s*", text)
+    number = number_of(found[1]) if found else None
+    return found[1] if found and number is not None and np.isfinite(number) else ""
+
+
 def readings(text: str) -> dict[tuple[str, str], str]:
     """A number as Python writes it, by the marks of thousands and decimals that it may have: two ways for `1,500`."""
     text = text.strip()

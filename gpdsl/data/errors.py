@@ -215,6 +215,7 @@ EITHER = (
     "or `{pointed}` if the comma is before decimals and not between thousands: pandas.read_csv(file, sep=None, "
     "engine='python') reads the one with thousands=',' and the other with decimal=','"
 )
+LIMIT = "that values end there is said in the model, by `Censored(Normal(f, s), lower = ...)` or `upper = ...`"
 
 
 class TextInColumn(CellMistake, code="D110"):

@@ -13,8 +13,8 @@ import scipy
 from jaxtyping import Float
 
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import TRUTHS, is_code, number_of, readings
-from gpdsl.data.errors import DataError, shown
+from gpdsl.data.convert import TRUTHS, is_code, limit_of, number_of, readings
+from gpdsl.data.errors import LIMIT, DataError, shown
 from gpdsl.data.table import NAMED_MONTH, YEAR_LAST, Table, moment_by_digits, moment_in
 from gpdsl.data.values import LARGEST, Level, Wrong, absent, distinct_levels, plain
 from gpdsl.errors import GpdslWarning, quoted
@@ -142,7 +142,10 @@ def _not_numbers(values: np.ndarray) -> str:
     recurring = all(number.is_integer() for number in held) and 2 * len(held) <= count
     rare = len(held) > FEW and (len(words) == 1 or 20 * len(odd) < count)
     if odd and (not recurring or rare or not any(any(map(str.isalnum, word)) for word in words)):
-        return f"its numbers are no column of numbers: row {odd[0] + 1} holds `{shown(texts[odd[0]])}`, which is none"
+        limit = limit_of(texts[odd[0]])
+        told = f"; write `{limit}`: {LIMIT}" if limit else ""
+        reason = f"row {odd[0] + 1} holds `{shown(texts[odd[0]])}`, which is none{told}"
+        return f"its numbers are no column of numbers: {reason}"
     dressed = next((text for text in texts.values() if _undressed(text) != text), "")
     if odd or not dressed:
         return ""

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpdsl.data import errors
 from gpdsl.data.columns import Found
-from gpdsl.data.convert import TRUTHS, is_code, number_of, readings
+from gpdsl.data.convert import TRUTHS, is_code, limit_of, number_of, readings
 from gpdsl.data.file_mistakes import LabelOutside, OutOfScale, TimeInColumn, TooManyDigits, TooManyLevels
 from gpdsl.data.table import as_text, moment_in, pieces
 from gpdsl.errors import GpdslWarning, quoted
@@ -55,6 +55,8 @@ def numbers(found: Found) -> np.ndarray:
         value = plain(found.values[at])
         if moment_in(str(value)) is not None:
             raise Wrong(TimeInColumn(column, row, errors.shown(value)))
+        if limit := limit_of(str(value)):
+            raise Wrong(errors.TextInColumn(column, row, errors.shown(value), limit, errors.LIMIT))
         whole, *pointed = [*readings(str(value)).values(), ""]
         how = errors.EITHER.format(pointed=pointed[0]) if len(pointed) > 1 else errors.DECIMALS
         raise Wrong(errors.TextInColumn(column, row, errors.shown(value), whole, how))

@@ -473,6 +473,10 @@ ONE = np.arange(len(X)) == 2
         (np.where(ONE, "?", (np.arange(len(X)) % 4).astype(str)), "row 3 holds `?`, which is none"),
         (np.where(ONE, "unknown", (np.arange(len(X)) % 25).astype(str)), "row 3 holds `unknown`, which is none"),
         (np.where(ONE, "-", [f"{each:.1f}%" for each in X]), "row 3 holds `-`, which is none"),
+        (
+            np.where(ONE, "< 0.4", CURVE.astype(str)),
+            "`< 0.4`, which is none; write `0.4`: that values end there",
+        ),
         ([f"{each:.1f}%" for each in X], "such as 0.0%, are written with signs: write plain numbers, as 0.0"),
         ([f"${each:,.2f}" for each in 1200 + X], "such as $1,200.00, are written with signs: write plain numbers"),
         ([f"-€ {each:,.2f}" for each in 1200 + X], "such as -€ 1,200.00, are written with signs: write plain numbers"),
@@ -485,6 +489,7 @@ def test_what_keeps_a_column_from_being_numbers_is_told(values: Sequence[str], w
     with pytest.raises(gpdsl.GpdslError) as told:
         draft(read_table(columns), "d", "p")
     assert "cannot be an output: its numbers" in str(told.value)
+    assert why in draft(read_table({"x": X, "y2": CURVE, "p": columns["p"]}), "d", None).passed
 
 
 @pytest.mark.parametrize("values", [["1", "2", "B", "10"], ["-5", "5", "none yet", "7"], ["12A", "1%", "b", "c"]])

@@ -99,6 +99,7 @@ EXAMPLES: dict[str, Example] = {
     "no_rows": Example(models.REAL, sheet("x,y")),
     "empty_file": Example(models.REAL, ""),
     "constant_column": Example(models.REAL, sheet("x,y", "5,2", "5,3", "5,4")),
+    "below_a_limit": Example(models.REAL, sheet("x,y", "1,2", "2,<0.4", "3,4")),
     "text_in_column": Example(models.REAL, sheet("x,y", "1,2", "2,three", "3,4")),
     "comma_in_a_number": Example(models.REAL, sheet("x,y", '1,"2,5"', '2,"3,5"', "3,4")),
     "comma_and_point": Example(models.REAL, sheet("x;y", "1.5;2,5", "2;3,5", "3;4")),
