@@ -231,6 +231,9 @@ class Total(np.lib.mixins.NDArrayOperatorsMixin):
     def __bool__(self) -> bool:
         raise GpdslError("total: this is a distribution, neither true nor false; `(a > b).mean` is the probability")
 
+    def __float__(self) -> float:
+        raise GpdslError("total: this is a distribution and no number; take its `mean`, `quantile(0.9)` or `draws`")
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise GpdslError("total: this is a distribution and no array; take its `mean`, `quantile(0.9)` or `draws`")
 
@@ -359,7 +362,7 @@ def _numbered(prediction: Prediction, by: Any) -> Numbered:
         if column is None:
             raise GpdslError(
                 f"total: by = {by!r} is no input of the model, and no column of rows in memory; "
-                f"pass the column itself, by = data[{by!r}]"
+                f"pass the column itself, by = data[{by!r}], or a group for each of {prediction.beliefs.count} rows"
             )
         by = column
     try:

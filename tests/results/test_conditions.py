@@ -169,6 +169,8 @@ def test_totals_are_those_of_the_sum_over_rows(prediction: gpdsl.Prediction) -> 
     np.testing.assert_array_equal(halves.groups, [False, True])
     np.testing.assert_array_equal(halves.draws[:, 1], draws[:, NEW > 2.5].max(axis=1))
     assert prediction.total("y", by="x", how="mean", count=5).draws.shape == (5, 7, 2)
+    with pytest.raises(gpdsl.GpdslError, match="a distribution and no number; take its `mean`"):
+        float(total)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +181,7 @@ def test_totals_are_those_of_the_sum_over_rows(prediction: gpdsl.Prediction) -> 
             {"by": "month"},
             r"by = 'month' is no input of the model, and no column of rows in memory; pass the column",
         ),
+        ({"by": ["a", "b"]}, "by = 'a' is no input .*, or a group for each of 7 rows"),
         ({"by": [1, 2]}, r"`by` has the shape \(2,\); expected a group for each of 7 rows"),
         ({"by": [1, [2, 3], 4, 5, 6, 7, 8]}, "expected a group for each of 7 rows"),
         ({"by": [1, None, 1, 2, 2, 2, 2]}, "rows without a group"),
