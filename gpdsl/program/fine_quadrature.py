@@ -15,13 +15,17 @@ import sympy as sp
 from jaxtyping import Array, Bool, Float
 
 from gpdsl.program.program import Program
-from gpdsl.program.quadrature import REACH, Integral, crossing, density, edges_of, gauss_hermite
+from gpdsl.program.quadrature import REACH, Integral, Rule, crossing, density, edges_of, gauss_hermite
 from gpdsl.program.rows import Scope
 from gpdsl.symbolic.arguments import Integrand, centres, widths
 from gpdsl.symbolic.expectations import latents_in
 
 FINE_PANELS, FINE_NODES = 16, 10
 """Pieces at first, and Gauss–Legendre nodes in each."""
+
+FEW_BESIDE, PART = 33, 3
+"""Nodes along a second argument that tell where pieces along the first are halved: so many are enough, of more a part,
+which is another one for each rule."""
 
 AT_A_TIME, TURNS = 4, 12
 """How many pieces are halved before errors are looked at again, and how often: the least piece is 4e-4 sd wide."""
@@ -69,12 +73,15 @@ def fine_integral(integral: Integral) -> tuple[Float[Array, "K rows *axes"], Flo
     """An integral however steep the first argument is, and how wrong that may be. Its kinks are no steps.
 
     Pieces are chosen without derivatives: they are those of the integral over the chosen ones, which move with kinks.
+    Of many nodes beside, some are enough to choose them.
     """
     still, scope = jax.lax.stop_gradient, integral.scope
     parameters, latents, externals = still((dict(scope.parameters), scope.latents, dict(scope.externals)))
     known = Scope(parameters, scope.rows, latents, externals)
     given = {s: still(v) for s, v in integral.given.items()}
-    held = replace(integral, scope=known, law=integral.law.still(), given=given)
+    count = 0 if integral.beside is None else len(integral.beside[1])
+    few = gauss_hermite(1, min(count, max(count // PART, FEW_BESIDE))) if count else None
+    held = replace(integral, scope=known, law=integral.law.still(), given=given, beside=few)
     cuts = [crossing(level, slope) for level, (slope, *_) in integral.lines(integral.kinks)]
     for level, (slope, *_) in integral.lines(_centres(integral)):
         cuts += [still(crossing(level, slope)) + distance for distance in NEAR]
@@ -199,21 +206,24 @@ def quick_of_two(
     return found, jnp.all(jnp.abs(found[0] - found[1]) <= AGREE * size)
 
 
-def fine_of_two(integral: Integral, counts: Sequence[int]) -> tuple[Float[Array, "rules K rows *axes"], Array]:
-    """The same, with the first argument integrated over finely, and how wrong all of them may be besides."""
-    values, left = zip(*[fine_integral(replace(integral, beside=count)) for count in counts], strict=True)
+def fine_of_two(integral: Integral, beside: Sequence[Rule]) -> tuple[Float[Array, "rules K rows *axes"], Array]:
+    """The same by rules along the second, with the first integrated over finely, and how wrong all may be besides."""
+    values, left = zip(*[fine_integral(replace(integral, beside=rule)) for rule in beside], strict=True)
     return jnp.stack(values), left[0]
 
 
-def of_two(integral: Integral, counts: Sequence[int]) -> tuple[Float[Array, "rules K rows *axes"], Array]:
+def of_two(
+    integral: Integral, counts: Sequence[int], beside: Sequence[Rule] = ()
+) -> tuple[Float[Array, "rules K rows *axes"], Array]:
     """An integral over two arguments by rules of so many nodes along each, and how wrong all of them may be besides.
 
-    Where the first two of the rules do not agree, the first argument is integrated over finely, the second by nodes.
+    Where the first two of the rules do not agree, the first argument is integrated over finely, the second by as many
+    nodes, or by rules of its own.
     """
     found, agree = quick_of_two(integral, counts)
 
     def finely() -> tuple[Array, Array]:
-        values, left = fine_of_two(integral, counts)
+        values, left = fine_of_two(integral, beside or [gauss_hermite(1, count) for count in counts])
         return jnp.broadcast_to(values, found.shape), jnp.broadcast_to(left, found.shape[1:])
 
     return jax.lax.cond(agree, lambda: (found, jnp.zeros_like(found[0])), finely)
@@ -224,9 +234,9 @@ def even_integral(integral: Integral) -> Float[Array, "K rows *axes"]:
     return jnp.sum(_even_values(integral), axis=0)
 
 
-def even_rule() -> tuple[Float[np.ndarray, "nodes 1"], Float[np.ndarray, "nodes"]]:
-    """Nodes and weights of the trapezoidal rule over a standard normal."""
-    nodes = np.linspace(-REACH, REACH, EVEN_NODES)
+def even_rule(count: int = EVEN_NODES) -> Rule:
+    """The trapezoidal rule over a standard normal."""
+    nodes = np.linspace(-REACH, REACH, count)
     weights = np.exp(-0.5 * nodes**2)
     return nodes[:, None], weights / weights.sum()
 

@@ -104,6 +104,9 @@ STEEP = (-8.0, -3.0, 3.0, 8.0)
 """Further cuts around where the second argument decides, in units of how far it reaches."""
 
 
+Rule = tuple[Float[np.ndarray, "nodes arguments"], Float[np.ndarray, " nodes"]]
+"""Nodes of standard normals, and weights."""
+
 Line = tuple[Array, list[Array]]
 """A level and slopes in the normals."""
 
@@ -112,7 +115,7 @@ Line = tuple[Array, list[Array]]
 class Integral:
     """E[expression] over the arguments of its integrand under their law, with `given` values of other symbols.
 
-    Where `beside` is a number, a second argument is integrated over by as many nodes wherever a value is asked for.
+    Where `beside` has nodes and weights, a second argument is integrated over by these wherever a value is asked for.
     """
 
     program: Program
@@ -122,7 +125,7 @@ class Integral:
     expression: sp.Expr
     kinks: Sequence[sp.Expr] = ()
     given: Mapping[sp.Symbol, Array] = field(default_factory=dict)
-    beside: int | None = None
+    beside: Rule | None = None
 
     @property
     def symbols(self) -> tuple[sp.Symbol, ...]:
@@ -133,7 +136,7 @@ class Integral:
         """Values of the expression at standard normals behind the arguments, whose first axis leads."""
         if self.beside is None:
             return self.integrand(self.values(*normals))
-        (first,), (nodes, weights) = normals, gauss_hermite(1, self.beside)
+        (first,), (nodes, weights) = normals, self.beside
 
         @jax.checkpoint
         def value(node: Array) -> Array:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from gpdsl.errors import GpdslError
 from gpdsl.program.fine_quadrature import of_two
 from gpdsl.results.expectation import Beliefs, by_factors, is_sampled, mean_of, terms_of
-from gpdsl.results.integrals import RULES, Quantity
+from gpdsl.results.integrals import BESIDE, RULES, Quantity
 from gpdsl.results.levels import in_levels
 from gpdsl.results.pieces import Piece
 from gpdsl.results.predictive import Predictive
@@ -156,10 +156,10 @@ def _error(quantity: Quantity, summary: Summary, asked: bool) -> Float[np.ndarra
 def _between_nodes(quantity: Quantity) -> Float[np.ndarray, "rows *keys"]:
     """The most that other rules change a quadrature over two arguments: two may agree by chance on a steep function.
 
-    Of steps in f - g, |f g| and other steep functions of 25 random pairs its rms is 1 to 2.5 times that of the errors.
+    Its rms is 3 to 15 times that of the errors, of seven steep functions: of one that is right to 1e-4, 0.4 times.
     """
     weights = quantity.beliefs.weights
-    values, left = of_two(quantity.integral, RULES)
+    values, left = of_two(quantity.integral, RULES, BESIDE)
     said, *others = np.tensordot(np.asarray(values), weights, axes=(1, 0))
     return np.max(np.abs(np.stack(others) - said), axis=0) + np.tensordot(weights, np.asarray(left), axes=1)
 

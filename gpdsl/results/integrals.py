@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 RULES = (32, 23, 17, 28, 33)
 """Nodes along each of two arguments: of an integral, of what it is compared with, and of what tells its error."""
+
+BESIDE = tuple(fine_quadrature.even_rule(6 * count + count % 2) for count in RULES)
+"""Along the second where the first is integrated over finely: E[exp(-30 f^2 g^2) | g] is steep around g = 0 still."""
 
 NEAR = 0.5
 """Standard deviations from the mean's line at which a singularity leaves the trapezoidal rule exact."""
@@ -127,7 +130,7 @@ class Quantity:
             even = fine_quadrature.even_integral
             return fine_quadrature.quick_integral(integral) if steep else (even(integral), None)
         if fine:
-            return fine_quadrature.fine_of_two(integral, RULES[:2])[0][0], None
+            return fine_quadrature.fine_integral(replace(integral, beside=BESIDE[0]))[0], None
         values, right = fine_quadrature.quick_of_two(integral, RULES[:2])
         return values[0], right
 

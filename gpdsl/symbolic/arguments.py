@@ -153,10 +153,13 @@ def _second(found: Integrand) -> tuple[int, float]:
 
 
 def _steepness(expression: sp.Expr, symbol: sp.Symbol) -> float:
-    """The largest slope over the distance of a singularity, where slopes that are no numbers count as one."""
+    """The largest slope over the distance of a singularity, where slopes that are no numbers count as one.
+
+    So does all of it where it is not known: what is known to be steeper is rather integrated over finely.
+    """
     found = widths(expression, symbol)
     if found is None:
-        return math.inf
+        return 1.0
     return max(((abs(float(s)) if s.is_number else 1.0) / radius for s, radius in found), default=0.0)
 
 

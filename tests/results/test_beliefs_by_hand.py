@@ -159,6 +159,21 @@ def test_what_is_too_steep_along_one_of_two_latents_for_few_nodes_is_told() -> N
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_what_is_steep_along_both_of_two_latents_has_nodes_enough() -> None:
+    """What is known to be steep is integrated over finely, and along the other nodes are six times as many."""
+    at = beliefs().part(slice(1, 2))
+    f, g, z = latent(at, "f"), latent(at, "g"), np.linspace(-8.0, 8.0, 2001)
+    of_f, of_g = ((m[0, 0].flat[0] + np.sqrt(v[0, 0].flat[0]) * z) for m, v in (moments(at, "f"), moments(at, "g")))
+    weights = norm.pdf(z) / norm.pdf(z).sum()
+    for expression, function in (
+        (sp.tanh(30 * (f - sp.cos(g))), lambda f, g: np.tanh(30 * (f - np.cos(g)))),
+        (sp.exp(-30 * (f * g) ** 2), lambda f, g: np.exp(-30 * (f * g) ** 2)),
+    ):
+        quantity = Quantity(at, expression, ("e",))
+        found = jax.jit(lambda each=quantity: each.expectation(False, True)[0])()
+        assert found[0, 0, 0] == pytest.approx(weights @ function(of_f[:, None], of_g) @ weights, abs=1e-3)
+
+
 def test_what_is_found_is_kept_by_its_axes_and_not_where_numbers_are_given() -> None:
     at = beliefs()
     f, c, (mean, variance) = latent(at, "f"), sp.Dummy("c", real=True), moments(at, "f")
