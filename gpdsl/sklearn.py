@@ -144,6 +144,10 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         options = {} if self.options is None else self.options
         if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
             raise GpdslError(f"options: expected a dictionary of options, got {quoted(repr(options))[:60]}")
+        for name in (each for each in options if given.get(each) not in (None, 0, options[each])):
+            raise GpdslError(
+                f"options: `{name}` is {quoted(options[name])} there, and {given[name]!r} beside: leave one out"
+            )
         given |= held | dict(options)
         if self.model is None and all(given.get(name) is None for name in ("engine", "posterior", *SPARSE)):
             given = self._sizes(len(y)) | {name: value for name, value in given.items() if value is not None}

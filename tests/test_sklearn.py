@@ -365,6 +365,8 @@ def test_arguments_of_other_estimators_are_told_what_there_is() -> None:
     for options in ({1: 2}, pd.NA, []):
         with pytest.raises(GpdslError, match="options: expected a dictionary of options, got"):
             Regressor(options=options).fit(X, Y)
+    with pytest.raises(GpdslError, match="options: `steps` is 4 there, and 3 beside: leave one out"):
+        Regressor(steps=3, options={"steps": 4}).fit(X, Y)
     for column in (pd.Series(X[:, 0]), pd.Series(pd.date_range("2024-01-01", periods=len(X)))):
         with pytest.raises(ValueError, match="Expected (a )?2"):
             Regressor().fit(column, Y)
