@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from gpdsl.results.quantiles import invert
 from gpdsl.symbolic.counts import Curve
 from gpdsl.symbolic.density_mass import TOLERANCE
 from gpdsl.symbolic.kinks import bends
-from gpdsl.symbolic.standard import curve_of
+from gpdsl.symbolic.standard import curve_of, standard_of
 from gpdsl.symbolic.terms import Formula
 
 AT_ONCE, KEPT = 2048, 1 << 22
@@ -129,18 +129,25 @@ class ByFormula:
     def _at_nodes(self, whole: bool) -> tuple[dict[sp.Symbol, np.ndarray], np.ndarray]:
         """What the density reads, [elements, S, K], and the nodes' weights [S, K].
 
-        Where a jump of the density passes by, the `whole` distribution bends along the latents; moments do not.
+        Where a jump of the density passes by, the `whole` distribution bends along the latents, and has steps where the
+        density is narrow beside them; moments do not. Of what is moved by latents many nodes cost nothing.
         """
         log_density, beliefs = self.formula.log_density, self.beliefs
         named, quantity = dict(enumerate(self._symbols())), Quantity(beliefs, log_density, self.keys)
         even = len(quantity.integrand.arguments) == 1 and (not beliefs.rough or quantity.is_steep(ex.GENTLE))
-        even = even or (whole and bends(log_density, (self.formula.symbol,)))
         asked = {str(place): symbol for place, symbol in named.items()}
-        values, weights = (nodes_of if even else weighted_nodes)(beliefs, asked, self.keys)
+        bent = bends(log_density, (self.formula.symbol,)) or self._is_moved(quantity.latents)
+        values, weights = (nodes_of if even or (whole and bent) else weighted_nodes)(beliefs, asked, self.keys)
         joint = joint_weights(weights, beliefs)
         full = (np.broadcast_to(np.asarray(each), (*each.shape[:3], *self.sizes)) for each in values.values())
         flat = (np.moveaxis(each.reshape(*joint.shape, self._count), -1, 0) for each in full)
         return dict(zip(named.values(), flat, strict=True)), joint
+
+    def _is_moved(self, latents: Collection[sp.Symbol]) -> bool:
+        kind, standard = self.formula.kind, None
+        if kind in ("real", "positive"):
+            standard = standard_of(self.formula.log_density, self.formula.symbol, kind)
+        return standard is not None and standard.formula.free_symbols.isdisjoint(latents)
 
     def _curves(self, *, whole: bool = False) -> Iterator[tuple[Curve, np.ndarray]]:
         """The conditional distributions at the nodes of the latents, some rows at a time, and the nodes' weights."""

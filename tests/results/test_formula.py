@@ -117,6 +117,17 @@ def test_a_density_with_tops_far_apart_and_probabilities_of_conditions() -> None
     np.testing.assert_allclose(found.crps("y", [150.0], draws=400), expected, rtol=3e-5)
 
 
+def test_a_density_that_is_narrow_beside_the_first_of_two_latents() -> None:
+    """Its distribution function had a step at each of 32 nodes: the quantile of 0.3 was that of 0.34."""
+    text = "latent g(x) ~ GP(-3, 0.3^2 * RBF(1))\ndensity d(y | m, l) = -((y - m)*exp(-l))^2/2 - l - log(2*pi)/2\n"
+    data = {"x": X, "y": DATA["real"]}
+    fit = unlearnt(gpdsl.compile(HEAD.format(kind="real") + text + "y ~ d(f, g)\n"), data)
+    found = fit.predict({"x": [50.0]})
+    p = np.array([0.05, 0.3, 0.9])  # noise is 0.05 beside 1: what is known of g changes nothing
+    expected = stats.norm.ppf(p, found.mean("f"), found.sd("y"))
+    np.testing.assert_allclose(np.ravel(found.quantile("y", p)), expected, atol=3e-3)
+
+
 def test_a_density_of_a_transformed_output() -> None:
     text = HEAD.format(kind="positive") + PAIRS["normal"][1] + "\nlog(y) ~ d(f)\n"
     mine = gpdsl.compile(text).fit({"x": X, "y": DATA["positive"]})
