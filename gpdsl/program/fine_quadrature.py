@@ -206,12 +206,6 @@ def quick_of_two(
     return found, jnp.all(jnp.abs(found[0] - found[1]) <= AGREE * size)
 
 
-def fine_of_two(integral: Integral, beside: Sequence[Rule]) -> tuple[Float[Array, "rules K rows *axes"], Array]:
-    """The same by rules along the second, with the first integrated over finely, and how wrong all may be besides."""
-    values, left = zip(*[fine_integral(replace(integral, beside=rule)) for rule in beside], strict=True)
-    return jnp.stack(values), left[0]
-
-
 def of_two(
     integral: Integral, counts: Sequence[int], beside: Sequence[Rule] = ()
 ) -> tuple[Float[Array, "rules K rows *axes"], Array]:
@@ -223,8 +217,9 @@ def of_two(
     found, agree = quick_of_two(integral, counts)
 
     def finely() -> tuple[Array, Array]:
-        values, left = fine_of_two(integral, beside or [gauss_hermite(1, count) for count in counts])
-        return jnp.broadcast_to(values, found.shape), jnp.broadcast_to(left, found.shape[1:])
+        rules = beside or [gauss_hermite(1, count) for count in counts]
+        values, left = zip(*[fine_integral(replace(integral, beside=rule)) for rule in rules], strict=True)
+        return jnp.broadcast_to(jnp.stack(values), found.shape), jnp.broadcast_to(left[0], found.shape[1:])
 
     return jax.lax.cond(agree, lambda: (found, jnp.zeros_like(found[0])), finely)
 

@@ -196,8 +196,8 @@ def integral_of(
     return replace(whole, law=gaussian_along(integrand.symbols, whole.lines([each for _, each in integrand.arguments])))
 
 
-def gauss_hermite(dimension: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Product rule for standard normals: nodes [n, dimension] and weights [n]."""
+def gauss_hermite(dimension: int, count: int) -> Rule:
+    """A product rule."""
     x, w = np.polynomial.hermite_e.hermegauss(count)
     grids = np.meshgrid(*[x] * dimension, indexing="ij")
     weights = np.meshgrid(*[w / w.sum()] * dimension, indexing="ij")

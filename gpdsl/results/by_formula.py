@@ -135,18 +135,16 @@ class ByFormula:
         log_density, beliefs = self.formula.log_density, self.beliefs
         named, quantity = dict(enumerate(self._symbols())), Quantity(beliefs, log_density, self.keys)
         even = len(quantity.integrand.arguments) == 1 and (not beliefs.rough or quantity.is_steep(ex.GENTLE))
+        even = even or (whole and (bends(log_density, (self.formula.symbol,)) or self._is_moved(quantity.latents)))
         asked = {str(place): symbol for place, symbol in named.items()}
-        bent = bends(log_density, (self.formula.symbol,)) or self._is_moved(quantity.latents)
-        values, weights = (nodes_of if even or (whole and bent) else weighted_nodes)(beliefs, asked, self.keys)
+        values, weights = (nodes_of if even else weighted_nodes)(beliefs, asked, self.keys)
         joint = joint_weights(weights, beliefs)
         full = (np.broadcast_to(np.asarray(each), (*each.shape[:3], *self.sizes)) for each in values.values())
         flat = (np.moveaxis(each.reshape(*joint.shape, self._count), -1, 0) for each in full)
         return dict(zip(named.values(), flat, strict=True)), joint
 
     def _is_moved(self, latents: Collection[sp.Symbol]) -> bool:
-        kind, standard = self.formula.kind, None
-        if kind in ("real", "positive"):
-            standard = standard_of(self.formula.log_density, self.formula.symbol, kind)
+        standard = standard_of(self.formula.log_density, self.formula.symbol, self.formula.kind)
         return standard is not None and standard.formula.free_symbols.isdisjoint(latents)
 
     def _curves(self, *, whole: bool = False) -> Iterator[tuple[Curve, np.ndarray]]:

@@ -139,7 +139,7 @@ def discrete(log_density: LogDensity, size: int, kind: str) -> Curve:
             break
         if count >= MOST or count * size >= NUMBERS:
             return _in_cells(log_density, size)
-        count *= 4  # each size is compiled
+        count *= 4
     return Curve(values, *_told(heights))
 
 

@@ -35,7 +35,7 @@ class Standard:
 
 def curve_of(log_density: sp.Expr, symbol: sp.Symbol, known: Mapping[sp.Symbol, Array], size: int, kind: str) -> Curve:
     """The distributions of an output by its log density, for values [n] of its other symbols, n = `size`."""
-    standard = standard_of(log_density, symbol, kind) if size > 1 and kind in ("real", "positive") else None
+    standard = standard_of(log_density, symbol, kind) if size > 1 else None
     found = None if standard is None else _moved(standard, log_density, symbol, known, size, kind)
     return found or _each(log_density, symbol, known, size, kind)
 
@@ -83,7 +83,9 @@ def _kept(
 
 @functools.lru_cache(maxsize=64)
 def standard_of(log_density: sp.Expr, y: sp.Symbol, kind: str) -> Standard | None:
-    """How a log density is that of fewer symbols; None where it is not."""
+    """How a log density is that of fewer symbols; None where it is not, or an output of this kind cannot be moved."""
+    if kind not in ("real", "positive"):
+        return None
     found = Standard(_plain(log_density, y), sp.Integer(0), sp.Integer(1))
     start = found.formula.free_symbols
     for candidates in ([_locations] if kind == "real" else []) + [_scales]:

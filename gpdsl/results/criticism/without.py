@@ -204,7 +204,8 @@ def _column(data: Any, bound: Data, by: str, what: str) -> np.ndarray:
 def _comparable(values: np.ndarray, by: str, what: str) -> np.ndarray:
     """The values as they are. Raises GpdslError for a mixture, which has no order."""
     try:
-        sorted(set(values.tolist()) if values.dtype == object else ())
+        if values.dtype == object:
+            sorted(set(values.tolist()))
     except TypeError as problem:
         raise GpdslError(f"{what}: by = `{by}` has values of several types, which have no order") from problem
     return values
