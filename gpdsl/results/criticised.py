@@ -37,7 +37,7 @@ class Criticised:
         """The widely applicable information criterion, as an expected log predictive density (Watanabe 2010).
 
         It is too high where single rows move the posterior, which is warned of where rows differ from those of `loo`
-        by more than a nat in all.
+        by more than a nat in all, or k there is above 0.7. With beta other than 1 it is compared with nothing.
         """
         from gpdsl.results.criticism.left_out import widely_applicable
 
